@@ -58,7 +58,7 @@ def _read(sweep: SweepConfig, known: KnownResults, folder: Path) -> KnownResults
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "no result"
         remedy = f"It needs columns of {', '.join([*sweep.search, *sweep.objective_metrics])}."
         raise BadInput("known", f"{found.source} must have a result in the search", why, remedy)
-    return found
+    return replace(found, run=known.run)
 
 
 def _rows(sweep: SweepConfig, source: str, folder: Path) -> list[dict[str, Any]]:

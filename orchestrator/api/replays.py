@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.client.answers import ReplayedScheduler, ReplayReport
 from orchestrator.config import from_dict
 from orchestrator.config.document import Violation
@@ -43,7 +43,7 @@ STEPS = 1000
 
 
 def replay_sweep(
-    sweep: Sweep, named: Sequence[str] = (), workers: Sequence[int] = (), draws: int = 1, seed: int = 0
+    sweep: LoadedSweep, named: Sequence[str] = (), workers: Sequence[int] = (), draws: int = 1, seed: int = 0
 ) -> ReplayReport:
     """Replay the search of a sweep of the ledger.
 

@@ -1,7 +1,7 @@
 """Results of a sweep as pandas frames, figures, a report, an Optuna storage or TensorBoard files.
 
-Plotly, Optuna, pandas and tensorboardX take seconds to import, so `orchestrator.api.local_sweep` imports this
-module only when it needs one of them.
+Plotly, Optuna, pandas and tensorboardX take seconds to import, so `orchestrator.api.loaded_sweep` imports
+this module only when it needs one of them.
 """
 
 from __future__ import annotations

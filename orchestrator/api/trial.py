@@ -19,6 +19,7 @@ from orchestrator import process_secrets
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.client.names import key_named
 from orchestrator.config import from_document
+from orchestrator.config.trainable import resources_of
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.folder import export_saved
@@ -292,6 +293,10 @@ class Trial:
                 ledger.trial_checkpoints(self.key),
             )
 
+    def is_empty(self, saved: CheckpointRecord) -> bool:
+        """Return True if a checkpoint of this trial holds no files."""
+        return checkpoint.is_empty(Path(saved.path))
+
     def code_changes(self) -> list[str]:
         """Return the version of the code of each attempt, one line each, or nothing if it has not changed."""
         with self.workspace.ledger() as ledger:
@@ -305,6 +310,10 @@ class Trial:
             f"which has changed since the sweep began: {codes[max(number, 1) - 1]['digest'][:12]}"
             for attempt, number in zip(attempts, known, strict=True)
         ]
+
+    def resources(self) -> str:
+        """Return the resources of this trial in words, with the bound of its GPU's memory."""
+        return resources_of(self._document())
 
     def by_hand(self) -> str | None:
         """Return a line for a shell that runs the command of this trial without a sweep, or None."""

@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import files_closed
-from orchestrator.cli.options import OF_THIS_MACHINE, URL
+from orchestrator.cli.options import OF_THIS_MACHINE
+from orchestrator.client.http import URL
 from orchestrator.errors import BadInput, Exit, Refusal
 from orchestrator.output import print_error, print_refusal
 from orchestrator.process_secrets import redacted
@@ -81,6 +82,9 @@ DRIVING = frozenset({"run", "resume", "retry-failed", "experiment"})
 IS_CLIENT = find_spec("orchestrator.api") is None
 """Whether only the client is installed: the verbs that use a remote service, and their imports."""
 
+_COMPLETE = "_SWEEP_COMPLETE"
+"""Environment variable with which a shell asks for completions, as Typer names it."""
+
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 
 _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
@@ -133,15 +137,22 @@ def code_of_interruption(arguments: Sequence[str]) -> Exit:
 
 
 def _application(words: Sequence[str]) -> typer.Typer:
-    """Return the application that runs a command line, with only the verbs that it needs."""
-    if words and words[0] in VERBS:
-        return build([words[0]])
-    if "_SWEEP_COMPLETE" in os.environ:  # a shell asks for the options of a verb too
-        return build(filter(_is_installed, VERBS))
+    """Return the application that runs a command line, with no more verbs than it needs."""
+    verb = _completed_verb() if _COMPLETE in os.environ else next(iter(words), None)
+    if verb is not None and verb in VERBS:
+        return build([verb])
     app = build(())
     for verb in () if "--version" in words else filter(_is_installed, VERBS):
         app.command(verb, help=_purpose(verb), rich_help_panel=_heading(verb))(lambda: None)
     return app
+
+
+def _completed_verb() -> str | None:
+    """Return the verb whose arguments a shell completes, or None if it completes the verb itself."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = line.split()
+    has_arguments = len(words) > 2 or (len(words) == 2 and line[-1].isspace())
+    return words[1] if has_arguments and words[1] in VERBS and _is_installed(words[1]) else None
 
 
 def build(verbs: Iterable[str]) -> typer.Typer:

@@ -57,7 +57,7 @@ class LocalRuns:
         service = service_for(self.options)
         options = with_root_of(service, self.options)
         sweep = chosen_sweep(file, profile, overrides, options, new=new, resume=resume)
-        sweep = sweep.extend(**budget) if budget else sweep
+        sweep = sweep.extended(**budget) if budget else sweep
         if service is None or (not budget and sweep.is_finished):
             return run_here(sweep, options)
         return _run_by_service(sweep, options, new=new)
@@ -86,7 +86,7 @@ class LocalRuns:
         service = service_for(self.options)
         options = with_root_of(service, self.options)
         selected = Sweep.find(sweep, root=options.root, data=options.data)
-        selected = selected.extend(**budget) if budget else selected
+        selected = selected.extended(**budget) if budget else selected
         if service is None or (not budget and selected.is_finished):
             return run_here(selected, options)
         return _run_by_service(selected, options, withdraw=True)

@@ -148,7 +148,8 @@ def show(
         print_line(f"  {name} = {plain(value)}")
     print_line(f"  {found.resources}")
     if found.repeats is not None:
-        print_line(f"  repeats a setting of {found.repeats}")
+        similar = f": {found.similarity}" if found.similarity else ""
+        print_line(f"  repeats a setting of {found.repeats}{similar}")
     if found.by_hand is not None:
         print_line(f"  by hand: {found.by_hand}")
     front = backend.pareto(sweep_id_of(row.key))

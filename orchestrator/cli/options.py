@@ -7,12 +7,9 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.client.http import HttpBackend
+from orchestrator.client.http import URL, HttpBackend
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import BadInput
-
-URL = "SWEEP_URL"
-"""Environment variable: URL of a remote service. `--root` and `--here` override it."""
 
 _FOLDERS = "Folders"
 EXECUTION = "Execution"

@@ -395,7 +395,8 @@ class TrialDocument:
         resources: Resources of the trial in words, with the bound of its GPU's memory.
         elsewhere: Events of the attempts on other machines, one line each.
         nodes: Names of those machines; the tracebacks are in their logs.
-        repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
+        repeats: Earlier sweep, source of known results, or paper, of which it repeats a setting, or None.
+        similarity: How similar those earlier or known results are so far, in words; '' for others.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
     """
 
@@ -414,6 +415,7 @@ class TrialDocument:
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
     repeats: str | None = None
+    similarity: str = ""
     by_hand: str | None = None
 
 

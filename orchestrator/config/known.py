@@ -42,14 +42,14 @@ def read_known(
 
 def _read(section: KnownSection, index: int, space: Space, objectives: Sequence[Objective]) -> KnownResults:
     if section.results is None:
-        return KnownResults(section.source, None, {})
+        return KnownResults(section.source, None, {}, section.run)
     found = matched(section.source, section.results, space, objectives)
     if not found.results:
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "none"
         must = "must have a result in the space of the search"
         raise Violation(("known", index), must, "Compare its names with `search` and `objective`.", why)
     left_out = Counter(section.left_out) + Counter(found.left_out)
-    return KnownResults(section.source, found.results, dict(sorted(left_out.items())))
+    return KnownResults(section.source, found.results, dict(sorted(left_out.items())), section.run)
 
 
 def matched(

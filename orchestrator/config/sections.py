@@ -314,7 +314,8 @@ class TrainableSection(Section):
     )
     metrics: dict[str, Text] | None = setting(
         "Metrics of a function or a command that sends no reports: a pattern of printed lines by metric, with"
-        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder.",
+        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder; or"
+        " `source: mlflow`, its calls of `mlflow.log_metric`.",
         {"step": r"epoch (\d+)", "val/loss": r"val_loss=(\S+)"},
         None,
     )
@@ -541,7 +542,7 @@ class PublishedSection(OpenSection):
 
 
 class KnownSection(Section):
-    """Results that others have measured, from which the sampler learns."""
+    """Results that others have measured, from which the sampler learns; the best ones may be run."""
 
     source: Reference = setting(
         "A CSV file, optuna://STORAGE#STUDY, mlflow://TRACKING#EXPERIMENT, or any name of given results.",
@@ -553,6 +554,7 @@ class KnownSection(Section):
         None,
         max_length=1_000,
     )
+    run: Whole = setting("Number of its best settings that the first trials run.", 4, 0, ge=0, le=64)
     left_out: dict[str, Whole] = setting(
         "Number of results that were left out when the source was read, by reason.",
         {"without dropout": 2},

@@ -451,7 +451,7 @@ def _check_predictor(section: TrainableSection, kind: Kind) -> None:
 
 
 def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
-    """Check where the reports come from: patterns of printed lines, a file, or event files."""
+    """Check where the reports come from: patterns of printed lines, a file, event files, or MLflow."""
     metrics = file.trainable.metrics
     if metrics is None:
         return
@@ -465,7 +465,10 @@ def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
                 names = " and ".join([source, *others])
                 must = f"must have only {names}, because the script names its metrics in the {source}"
                 raise Violation((*path, strange[0]), must, "Leave it out.")
-            _check_path((*path, source), metrics[source], space)
+            if source == "source":
+                _check_calls(file.trainable)
+            else:
+                _check_path((*path, source), metrics[source], space)
             return
     for name, pattern in metrics.items():
         _check_pattern((*path, name), pattern)
@@ -474,6 +477,19 @@ def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
     if missing := [name for name in wanted if name not in metrics]:
         must = f"must have a pattern of the objective {missing[0]}"
         raise Violation(path, must, f"Write {missing[0]}: '{missing[0].rpartition('/')[2]}=(\\S+)'.")
+
+
+def _check_calls(section: TrainableSection) -> None:
+    """Check that the calls of MLflow lead to the reports alone."""
+    path = ("trainable", "metrics", "source")
+    if (section.metrics or {})["source"] != "mlflow":
+        must = "must be mlflow, whose calls are the reports"
+        raise Violation(path, must, "Write source: mlflow.", f"`{(section.metrics or {})['source']}`")
+    if section.mlflow:
+        must = (
+            "must not be beside `mlflow: true`, with which the script itself writes to the run of its trial"
+        )
+        raise Violation(path, must, "Leave out `mlflow: true`, or report with `sweep_client`.")
 
 
 def _check_path(path: tuple[str, ...], text: str, space: Space) -> None:

@@ -69,7 +69,7 @@ def _command(trainable: Trainable, words: Sequence[str], searched: Collection[st
 
 
 def _warnings(trainable: Trainable, words: Sequence[str], in_args: Collection[str]) -> Iterator[str]:
-    """Yield what a script's options would make of their values wrongly, if its source declares them.
+    """Yield warnings about values that a script's options would misread, if its source declares them.
 
     Args:
         trainable: A command.

@@ -343,7 +343,7 @@ def _opened_lock(folder: int, name: str) -> Iterator[int]:
         raise _unsafe(name, error.strerror or "no file") from error
     with _closing(descriptor):
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _unsafe(name, "no regular file")
+            raise _unsafe(name, "not a regular file")
         yield descriptor
 
 

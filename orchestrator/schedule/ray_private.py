@@ -1,7 +1,7 @@
 """The private interfaces of Ray that this project uses, checked with Ray 2.60.0. No other module uses one.
 
-Each one has no public equivalent, or only one that needs more than every cluster has; a comment gives the
-reason. tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
+None has a public equivalent that works on every cluster; a comment gives the reason for each.
+tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
 """
 
 from __future__ import annotations

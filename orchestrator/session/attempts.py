@@ -489,7 +489,7 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
 
     Args:
         attempt_id: Id of the attempt.
-        outcome: Outcome that a process has sent for it.
+        outcome: Outcome from a process for this attempt.
         loan: Loan of that process, or None if any loan is accepted.
     """
     wanted = f"a report must be of {attempt_id}"

@@ -157,7 +157,7 @@ def as_drawn(distribution: Distribution, held: Any) -> Any:
 
 
 def settled(distribution: Distribution, held: Any) -> Any:
-    """Return a value that a sampler has drawn as a rebuilt study would hold it."""
+    """Return a sampled value in the form in which a rebuilt study would hold it."""
     if _by_steps(distribution):
         return on_step(to_optuna(distribution), held)
     return as_held(distribution, as_drawn(distribution, held))

@@ -50,11 +50,13 @@ class Similarity:
         params: Hyperparameters of the earlier results, in the space of the sweep.
         values: Their values.
         maximize: Whether a larger value is better.
+        run: Number of the best settings to repeat; with 0 those that show best how similar the tasks are.
     """
 
     params: Sequence[Mapping[str, Any]]
     values: Sequence[float]
     maximize: bool
+    run: int = 0
     _begun: set[int] = field(default_factory=set, init=False)
     _own: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
     _complete: int = field(default=0, init=False)
@@ -63,10 +65,11 @@ class Similarity:
         sign = -1.0 if self.maximize else 1.0
         self._places = _places(self.params)
         self._order = sorted(range(len(self.values)), key=lambda index: sign * self.values[index])
-        self._plan = self._order[:1]
-        for part in (1, 2, 3, *range(MOST_REPEATED - LEAST_REPEATED)):
-            self._plan += self._farthest(part)
-        self._first = self._plan[:LEAST_REPEATED]
+        self._plan = self._order[: self.run or 1]
+        if not self.run:
+            for part in (1, 2, 3, *range(MOST_REPEATED - LEAST_REPEATED)):
+                self._plan += self._farthest(part)
+        self._first = self._plan[: self.run or LEAST_REPEATED]
         self._index = {_key(each): index for index, each in reversed(list(enumerate(self.params)))}
 
     def _farthest(self, quarter: int) -> list[int]:
@@ -84,7 +87,7 @@ class Similarity:
     def next(self) -> Mapping[str, Any] | None:
         """Return the setting that the next trial repeats, or None if it repeats none.
 
-        Further settings than the first four are repeated only when those have ended and agree.
+        All settings but the first four wait until those have ended, except for those to be run.
         """
         left = [index for index in self._plan if index not in self._begun]
         if not left or left[0] in self._first:

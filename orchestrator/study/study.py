@@ -159,7 +159,9 @@ class Study:
 
     def _proposed(self, number: int, given: Mapping[str, Any]) -> Proposal | None:
         if given and given.keys() == self._sweep.active(given):
-            return self._given(number, given) if self._may_try(given) else None
+            published = self._sweep.published
+            source = published.source if published and published.values == given else None
+            return self._given(number, given, source) if self._may_try(given) else None
         if self._grid is not None:
             return self._next_of_grid(given)
         is_exhausted = self.size is not None and len(self._tried) >= self.size
@@ -230,14 +232,16 @@ class Study:
 
     def _repeated(self) -> tuple[Mapping[str, Any], str] | None:
         """Return the setting that the next trial repeats, and its source, or None."""
-        repeated = sum(source.similarity.begun for source in self._sources)
+        compared = [source for source in self._sources if not source.similarity.run]
+        repeated = sum(source.similarity.begun for source in compared)
         if repeated >= most_repeated(self._sweep.budget.trials):
-            return None
-        following = ((source.similarity.next(), source.name) for source in self._sources)
+            compared = []
+        run = [source for source in self._sources if source.similarity.run]
+        following = ((source.similarity.next(), source.name) for source in [*run, *compared])
         return next(((params, name) for params, name in following if params is not None), None)
 
     def _given(self, number: int, params: Mapping[str, Any], source: str | None = None) -> Proposal:
-        """Add a trial whose values are all given, which may repeat a setting of an earlier source."""
+        """Add a trial whose values are all given, which may be a setting of another source."""
         self._add(UNFINISHED, params, {})
         if self._grid is None:
             samplers.build(self._sweep, number).mark(self._study, self._trial(number))
@@ -304,7 +308,8 @@ class Study:
         values = [trial.value for trial in learned if trial.value is not None]
         assert len(values) == len(learned), "a COMPLETE trial has a value"
         settings = [trial.params for trial in learned]
-        similarity = Similarity(settings, values, self._sweep.direction == "maximize")
+        run = next((known.run for known in self._sweep.known if known.source == name), 0)
+        similarity = Similarity(settings, values, self._sweep.direction == "maximize", run)
         self._sources.append(_Source(name, self._earlier, similarity))
         for trial in learned:
             self._add(self._observed(trial, reports.get(trial.key, [])), trial.params, {})

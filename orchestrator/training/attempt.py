@@ -239,7 +239,13 @@ class LostRank(Exception):
 
 
 class OwnAttempts(ABC):
-    """Runs the attempts of a worker without a shared device, one after the other."""
+    """Runs the attempts of a worker without a shared device, one after the other.
+
+    Attributes:
+        loses_node: Whether a node of the last attempt, not that of this process, is about to be taken away.
+    """
+
+    loses_node = False
 
     def __init__(self) -> None:
         self._attempt: RunningAttempt | None = None

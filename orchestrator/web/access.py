@@ -178,5 +178,5 @@ def check_origin(request: Request) -> None:
     host = request.headers.get("host", "")
     is_own = origin is not None and urlsplit(origin).netloc.lower() == host.lower()
     if not is_own or CHANGE_HEADER not in request.headers:
-        must = f"must be a page of this server, with the header {CHANGE_HEADER}"
+        must = f"must be this server's own address, and the header {CHANGE_HEADER} must be set"
         raise WrongHost("Origin", must, repr(origin), "Send the token as `Authorization: Bearer` instead.")

@@ -11,8 +11,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
 
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import log_part
-from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.trial import Trial
 from orchestrator.client.answers import LogPart
 from orchestrator.client.protocol import LOG_BYTES
@@ -109,7 +109,7 @@ def report(app: App, sweep_id: SweepId) -> Response:
     """Show the report of a sweep, one HTML file; an older one, with its time, if a new one takes long."""
 
     def write() -> Path:
-        return Sweep.find(sweep_id, root=app.workspace.paths.root).report().html
+        return LoadedSweep.find(sweep_id, root=app.workspace.paths.root).write_report().html
 
     with app.ledger() as ledger:
         version = versions(ledger).get(sweep_id)
@@ -131,7 +131,7 @@ def read_artifact(app: App, sweep_id: SweepId, name: str) -> Response:
     """Read a file of the latest report."""
     file = app.workspace.paths.report(sweep_id) / name
     if name not in ARTIFACTS or not file.exists():
-        remedy = "Choose a file of the list of artifacts; reading the report writes them."
+        remedy = "Choose a file from the list of artifacts, which reading the report creates."
         raise NotFound("artifact", "must be in the list of artifacts", repr(name), remedy)
     return _file(file)
 

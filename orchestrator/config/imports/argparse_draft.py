@@ -319,11 +319,7 @@ def draft(source: str, script: str, folder: Path | None = None) -> str:
             *([] if config is None else _of_hydra(config)),
             "trainable:",
             f"  command: [{', '.join(map(_word, _command(options, searched, script)))}]",
-            *(
-                []
-                if metrics is None or not metrics.patterns
-                else [f"  metrics: {json.dumps(metrics.patterns)}"]
-            ),
+            *([] if metrics is None or not metrics.source else [f"  metrics: {json.dumps(metrics.source)}"]),
             "search:",
             *(f"  {name}: {distribution}" for name, distribution in searched.items()),
             f"training: {{steps: {flow(steps)}, interval: 1}}  # of the script; between two reports",
@@ -340,7 +336,8 @@ def _guessed(metrics: FoundMetrics | None, script: str, *, reports: bool) -> lis
     """Return comments on where the metrics come from."""
     if metrics is None:
         return [] if reports else _silent(script)
-    how = "prints" if metrics.patterns else "reports"
+    how = "prints" if metrics.source else "reports"
+    how = "logs with MLflow" if "source" in metrics.source else how
     return [
         f"# Guessed: {metrics.direction} {metrics.objective}, which line {metrics.line} of {script} {how}."
     ]

@@ -19,6 +19,7 @@ from orchestrator import output
 from orchestrator.cli.app import run_command
 from orchestrator.config import load
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY
 from orchestrator.output import escaped
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -145,6 +146,25 @@ def test_show_prints_what_a_script_has_reported(paths: Paths, capsys: pytest.Cap
     assert run_command(["show", key, "--root", str(paths.root)]) == 0
     step = "  step 40: learning_rate 0.004, loss 0.25, seconds/evaluate 0.5, seconds/train 3"
     assert step in capsys.readouterr().out.splitlines()
+
+
+def test_show_names_the_source_of_a_repeated_setting_and_its_similarity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = [replace(sweeps.trial(0), system_attrs={REPEATS: "results.csv"}), sweeps.trial(1)]
+    root = str(sweeps.filled(tmp_path / "mlruns", trials).root)
+    assert run_command(["show", trials[0].key, "--root", root]) == 0
+    assert "  repeats a setting of results.csv" in capsys.readouterr().out.splitlines()
+    ledger = Ledger.open(Paths(tmp_path / "mlruns").ledger_url)
+    record = ledger.sweep(sweeps.SWEEP_ID)
+    assert record is not None
+    found = {"results.csv": {"results": 40, "shared": 4, "correlation": 0.4, "weight": 0.0}}
+    facts = {**record.facts, SIMILARITY: found}
+    sweeps.writer_of(ledger).amend_sweep(record.document, record.digest, facts)
+    ledger.close()
+    assert run_command(["show", trials[0].key, "--root", root]) == 0
+    line = "  repeats a setting of results.csv: rank correlation 0.40 on 4 shared settings"
+    assert [each for each in capsys.readouterr().out.splitlines() if each.startswith(line)]
 
 
 def test_show_prints_the_command_of_a_trial_for_a_shell(
