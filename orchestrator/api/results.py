@@ -6,7 +6,7 @@ this module only when it needs one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +63,9 @@ class Results:
         """Return the findings and costs of the sweep so far."""
         return analyse(self.history)
 
-    def report(self, folder: Path) -> ReportFiles:
-        """Write the report."""
-        return write_history(self.history, folder)
+    def report(self, folder: Path, log_of: Callable[[str], Path]) -> ReportFiles:
+        """Write the report; `log_of` returns the log of a trial by its key."""
+        return write_history(self.history, folder, log_of)
 
     def compared(self, others: Iterable[History], *, tuning: bool) -> SideBySide:
         """Return the comparison of this sweep with others, with tuning curves if `tuning`."""

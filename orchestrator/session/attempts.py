@@ -361,8 +361,8 @@ class Attempts:
         self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
         self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
 
-    def prune(self, trial: TrialRecord) -> None:
-        """End a paused trial.
+    def prune(self, trial: TrialRecord, cause: str | None = None) -> None:
+        """End a paused trial, with the reason of its pause.
 
         It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
         """
@@ -372,8 +372,8 @@ class Attempts:
             value = self._averaged(trial.key, best.metrics[self._sweep.metric])
             best_step, metrics = best.step, best.metrics
         now = events.milliseconds(self._writer.ledger.now())
-        ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
-        self._writer.prune(trial.key, value, best_step, [ended])
+        ended = events.trial_ended(trial.key, "PRUNED", cause, trial.step, value, now)
+        self._writer.prune(trial.key, value, best_step, [ended], cause=cause)
         self._board.enter(trial.key, "PRUNED")
         self._end.add("PRUNED", value, 0.0)
         self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)

@@ -123,6 +123,7 @@ class Session:
 
     Attributes:
         stopped: Reason why nothing more is launched, or None.
+        reasons: Reason of each stop by the scheduler, by trial key; the scheduler fills it.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class Session:
         self._has_dropped = False
         self._exploits = Exploits(sweep, writer, paths)
         self._rungs = Rungs()
+        self.reasons: Mapping[str, str] = {}
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._alike_failures = AlikeFailures()
@@ -328,7 +330,9 @@ class Session:
         for key in self._board.retries.in_order():
             if key in keys and (trial := self.ledger.trial(key)).step < trial.total_steps:
                 self._board.retries.remove(key)
-                self._attempts.settle(self._attempts.launch(trial).attempt_id, "PRUNED")
+                self._attempts.settle(
+                    self._attempts.launch(trial).attempt_id, "PRUNED", self.reasons.get(key)
+                )
 
     def settle_extended(self) -> None:
         """Settle the unfinished extended trials, which were complete before, once the budget is spent."""
@@ -344,7 +348,7 @@ class Session:
         """Settle the paused trials at the end of the search, when none of them can be promoted any more."""
         for key in tuple(self._rungs.paused):
             self._rungs.resume(key)
-            self._attempts.prune(self.ledger.trial(key))
+            self._attempts.prune(self.ledger.trial(key), self.reasons.get(key))
 
     def follow(self, rungs: Rungs) -> None:
         """Pause trials at rungs, and resume those that are promoted.
@@ -416,7 +420,7 @@ class Session:
         elif donor is not None:
             self._exploit(attempt_id, donor)
         else:
-            self._attempts.settle(attempt_id, "PRUNED")
+            self._attempts.settle(attempt_id, "PRUNED", self.reasons.get(run.trial.key))
 
     def _exploit(self, attempt_id: str, donor: str) -> None:
         """End an attempt whose trial copies its donor; postpone that during an outage of the store."""
