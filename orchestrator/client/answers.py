@@ -18,6 +18,14 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
     trial_label,
 )
+from orchestrator.ledger.sweeps.standing import (
+    BestTrial,
+    FailureGroup,
+    HistoryPoint,
+    Improvement,
+    SweepCost,
+    TimeLeft,
+)
 from orchestrator.report.words import TitledTable
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import PriorityClass
@@ -59,8 +67,14 @@ class Status:
         owner: User who submitted it, or None.
         priority_class: Class in the queue.
         metric: Objective, or None before the first driver.
-        best_value: Value of the best trial so far, or None.
+        best_value: Value of `chosen` once the sweep has ended, and of `best` before, or None.
         best_trial: Key of that trial, or None.
+        best: Best trial so far of any state but FAILED, running and pruned ones included, or None.
+        chosen: Best trial among those that have reached their last step, which is the result of the sweep, or
+            None.
+        cost: What the sweep has used, beside the limits of its budget; None before the first driver.
+        time_left: Range of the time until all search trials have ended; None if unknown or nothing runs.
+        state_text: State in words, such as `running` or `finishing: report and model`.
         on_front: Number of trials on the Pareto front of a sweep with several objectives, of which the file
             prefers none; None for any other sweep.
     """
@@ -81,6 +95,43 @@ class Status:
     best_value: float | None
     best_trial: str | None
     on_front: int | None = field(default=None, kw_only=True)
+    best: BestTrial | None = field(default=None, kw_only=True)
+    chosen: BestTrial | None = field(default=None, kw_only=True)
+    cost: SweepCost | None = field(default=None, kw_only=True)
+    time_left: TimeLeft | None = field(default=None, kw_only=True)
+    state_text: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class DriverRestart:
+    """The end of a driver after which the service has started, or will start, another one.
+
+    Attributes:
+        at: Time of the end.
+        cause: Last line that the driver printed, or the signal that ended it.
+        parked: Whether the sweep was parked instead.
+    """
+
+    at: float
+    cause: str
+    parked: bool
+
+
+@dataclass(frozen=True)
+class AgainCommands:
+    """Commands that repeat, continue or use a sweep, for a shell on the machine of the ledger.
+
+    Attributes:
+        run: Command that runs the file again, or None if the file is unknown.
+        resume: Command that continues the sweep.
+        export: Command that writes the best trial as files, or None without a chosen trial.
+        python: Lines of Python that load the best trial, or None without a chosen trial.
+    """
+
+    run: str | None
+    resume: str
+    export: str | None
+    python: str | None
 
 
 @dataclass(frozen=True)
@@ -99,6 +150,10 @@ class DetailedStatus(Status):
         revision: ETag of the settings that can be changed.
         mlflow: Its run in MLflow.
         exit_code: Exit code of a sweep without a driver, or None while it runs or waits.
+        improvement: Last improvement of the search, or None without a value.
+        failed: Failed search trials by the last line of their error, the most frequent first.
+        restarts: Ends of drivers that the service did not expect, the newest first.
+        again: Commands that repeat, continue or use the sweep.
     """
 
     direction: Literal["minimize", "maximize"] | None
@@ -112,6 +167,10 @@ class DetailedStatus(Status):
     revision: str
     mlflow: MlflowRun
     exit_code: int | None
+    improvement: Improvement | None = field(default=None, kw_only=True)
+    failed: Sequence[FailureGroup] = field(default=(), kw_only=True)
+    restarts: Sequence[DriverRestart] = field(default=(), kw_only=True)
+    again: AgainCommands | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -212,7 +271,9 @@ class LiveSweep:
     Attributes:
         status: Its state, its progress with an estimate of the time left, and its failures.
         running: Running trials by number, at most 64.
-        best_values: Best value so far at the end of each complete search trial, in the order of time.
+        best_values: Best value so far after each trial of `history`.
+        history: Search trials with a value in the order of their ends, unfinished ones last; of more than
+            500, the improvements and evenly spaced others.
         place: Its entry in the queue, or None if it is not queued and has no driver.
         budget: Budget, or None before the first driver.
         ends_at: Expected end, or None if unknown.
@@ -226,6 +287,7 @@ class LiveSweep:
     budget: Budget | None = None
     ends_at: float | None = None
     events: Sequence[SweepEvent] = ()
+    history: Sequence[HistoryPoint] = ()
 
     @property
     def best_label(self) -> str | None:

@@ -26,6 +26,7 @@ from orchestrator.ledger.sweeps.records import (
     trial_key_of,
 )
 from orchestrator.ledger.sweeps.selection import Constraints, last_reports, mean_of_last, total_violation
+from orchestrator.ledger.sweeps.standing import HoursSpent
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.session.limits import (
@@ -33,7 +34,6 @@ from orchestrator.session.limits import (
     SLOW_PLACEMENT,
     SLOW_START,
     UNCHARGED,
-    HoursSpent,
     SearchEnd,
     Spending,
 )

@@ -23,6 +23,7 @@ from orchestrator.errors import NoStore
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import SweepRecord, SweepState, TrialRecord, trial_key_of
 from orchestrator.ledger.sweeps.selection import violations_of
+from orchestrator.ledger.sweeps.standing import spent
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
 from orchestrator.session.board import Progress, TrialBoard, time_left
@@ -37,7 +38,6 @@ from orchestrator.session.limits import (
     overspent,
     search_end,
     since_progress,
-    spent,
     wait_before_retry,
 )
 from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
