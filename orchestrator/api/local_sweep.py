@@ -59,7 +59,7 @@ from orchestrator.ledger.sweeps.selection import best_of_sweep, objectives_of, p
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import Summary, summarise
-from orchestrator.report.words import duration, number
+from orchestrator.report.words import number, time_left
 from orchestrator.session.board import Progress
 from trainables.cost import Cost
 from trainables.data.task import Signature, Source, completed
@@ -144,8 +144,8 @@ class _Bar(Observer):
         parts = [] if progress.reason is None else [f"{progress.state}: {progress.reason}"]
         if progress.best_value is not None:
             parts.append(f"best {self._metric} {number(progress.best_value)}")
-        if progress.seconds_left:
-            parts.append(f"about {duration(progress.seconds_left)} left")
+        if progress.time_left is not None and progress.time_left.likely:
+            parts.append(time_left(progress.time_left))
         self._bar.total = progress.wanted
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(progress.settled - self._bar.n)

@@ -43,6 +43,7 @@ from orchestrator.ledger.sweeps.records import (
 )
 from orchestrator.ledger.sweeps.selection import best_of_trials, preference_of
 from orchestrator.ledger.sweeps.standing import (
+    RUN_TO_THE_END,
     HistoryPoint,
     SweepCost,
     as_best,
@@ -51,6 +52,7 @@ from orchestrator.ledger.sweeps.standing import (
     failure_groups,
     history,
     improvement,
+    most_at_once,
     read_values,
     time_left,
     trial_times,
@@ -133,6 +135,8 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
             best_key=best and best.key,
             best_value=best and best.value,
             seconds_left=left and left.likely,
+            best_state=best and best.state,
+            time_left=left,
         )
         recorded = str(record.facts.get("specification", ""))
     elif submission is not None:
@@ -340,9 +344,24 @@ def _figures(
     if is_running:
         left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
         ended, running = trial_times(trials, attempts, left, now)
-        waiting = max(0, wanted - figures["cost"].trials_ended - len(running))
-        figures["time_left"] = time_left(ended, running, waiting=waiting, places=len(running))
+        searching = sum(trial.state == "RUNNING" and trial.role == "search" for trial in trials)
+        waiting = max(0, wanted - figures["cost"].trials_ended - searching)
+        figures["time_left"] = time_left(
+            ended,
+            running,
+            waiting=waiting + _unlaunched_confirmations(record, trials),
+            places=max(len(running), most_at_once(attempts, now)),
+            stops_early=not RUN_TO_THE_END & set(record.document.get("scheduler") or {"none": {}}),
+        )
     return figures
+
+
+def _unlaunched_confirmations(record: SweepRecord, trials: Sequence[TrialRecord]) -> int:
+    """Return the number of confirmations that a sweep may still launch."""
+    confirm = record.document.get("confirm") or {}
+    most = int((confirm.get("race") or {}).get("runs", confirm.get("seeds", 0)))
+    launched = sum(trial.role == "confirmation" and trial.state != "WAITING" for trial in trials)
+    return max(0, most - launched)
 
 
 def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | None]:
@@ -352,8 +371,12 @@ def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | 
         ledger: Ledger of the trial.
         trial: Trial.
     """
-    speed = steps_per_second(ledger.recent_reports(trial.key, _SPEED_REPORTS))
-    return speed, max(0, trial.total_steps - trial.step) / speed if speed else None
+    reports = ledger.recent_reports(trial.key, _SPEED_REPORTS)
+    if not (speed := steps_per_second(reports)):
+        return None, None
+    # A trial that is silent for longer than between its last reports has slowed down, or hangs.
+    since = min(max(0.0, ledger.now() - reports[-1].at), reports[-1].at - reports[-2].at)
+    return speed, max(0.0, max(0, trial.total_steps - trial.step) / speed - since)
 
 
 def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:

@@ -9,7 +9,7 @@ from rich.text import Text
 from orchestrator.client.answers import LiveSweep, RunningTrial
 from orchestrator.driver.log import ORDER
 from orchestrator.errors import counted
-from orchestrator.report.words import count, duration, number, numbers
+from orchestrator.report.words import count, duration, number, numbers, time_left
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SPARKS, _MOST_BAR, _LEAST_BAR = 20, 40, 4
@@ -70,7 +70,7 @@ def _progress(sweep: LiveSweep) -> Iterator[Text]:
     states = ", ".join(
         f"{progress.states[name]} {name.lower()}" for name in ORDER if progress.states.get(name)
     )
-    left = f" · about {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
+    left = f" · {time_left(progress.time_left)}" if progress.time_left is not None else ""
     yield Text.assemble(
         bar(progress.settled, progress.wanted, _SPARKS),
         f" {progress.settled}/{progress.wanted} trials{left}" + (f" · {states}" if states else ""),

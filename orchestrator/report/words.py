@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.ledger.sweeps.standing import TimeLeft
     from trainables.cost import Cost
 
 from orchestrator.placeholders import plain
@@ -104,6 +105,15 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def time_left(left: TimeLeft) -> str:
+    """Format an estimate of the time left with its range, such as `about 3.0 min left (2.1 to 4.5 min)`."""
+    low, likely, high = (duration(seconds) for seconds in (left.low, left.likely, left.high))
+    if low == high:
+        return f"about {likely} left"
+    same_unit = low.rpartition(" ")[2] == high.rpartition(" ")[2]
+    return f"about {likely} left ({low.rpartition(' ')[0] if same_unit else low} to {high})"
 
 
 def share(part: float, whole: float) -> str:

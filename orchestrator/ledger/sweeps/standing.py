@@ -352,7 +352,7 @@ class TimeLeft:
         low: Lower end of the range in seconds, which is below 5 % of the simulated ends.
         likely: Median in seconds.
         high: Upper end of the range in seconds.
-        basis: Data of the estimate, `from 5 ended trials` or `from speed`.
+        basis: Data of the estimate: `from 5 ended trials`, or `from speed` before three have ended.
     """
 
     low: float
@@ -376,6 +376,9 @@ class TrialTime(NamedTuple):
     left: float | None = 0.0
 
 
+RUN_TO_THE_END = frozenset({"none", "pbt"})
+"""Schedulers that stop no trial before its last step."""
+
 _DRAWS = 100
 """Number of simulated ends of a search."""
 
@@ -385,12 +388,23 @@ _NEWEST_ENDS = 100
 _MOST_SIMULATED = 64
 """Largest number of waiting trials that are simulated one by one; of more, each stands for several."""
 
-_SPEED_ERROR, _MACHINE_ERROR = 0.1, 0.05
+_EARLY_ENDS = (0.05, 0.2)
+"""Parts of its steps after which a trial is assumed to end early, before a few have."""
+
+_SPEED_ERROR, _MACHINE_ERROR = 0.1, 0.12
 """Standard deviations of the logarithms of the speed of a trial, and of all trials, in a simulated end."""
+
+_TIME_ERROR = 0.6
+"""Standard deviation of the logarithm of the mean time of waiting trials if the time of one is known."""
 
 
 def time_left(
-    ended: Sequence[TrialTime], running: Sequence[TrialTime], *, waiting: int, places: int
+    ended: Sequence[TrialTime],
+    running: Sequence[TrialTime],
+    *,
+    waiting: int,
+    places: int,
+    stops_early: bool = False,
 ) -> TimeLeft | None:
     """Estimate the time until all trials of a search have ended; None without data for an estimate.
 
@@ -399,59 +413,83 @@ def time_left(
     earlier one. Earlier trials are drawn by the estimate of Kaplan and Meier of how far into its steps a
     trial gets, in which running trials are censored: those that were pruned end first, and would otherwise
     stand for all. Each simulation weights the trials at random (the Bayesian bootstrap), so that few trials
-    give a wide range. The range is never below the time that the slowest running trial has left.
+    give a wide range. The upper end of the range is at least the time that the slowest running trial has
+    left, and so is the lower end unless trials stop early.
 
     Args:
         ended: Times of the search trials that have ended, the oldest first.
         running: Times of the running trials.
         waiting: Number of search trials that have not begun.
         places: Number of trials that run at once.
+        stops_early: Whether the scheduler may stop a trial before its last step.
 
     Source: E. L. Kaplan, P. Meier, "Nonparametric Estimation from Incomplete Observations", JASA 53, 1958;
     D. B. Rubin, "The Bayesian Bootstrap", Annals of Statistics 9, 1981.
     """
     ended = ended[-_NEWEST_ENDS:]
+    basis = "from speed" if len(ended) < FEWEST_ENDS else f"from {len(ended)} ended trials"
     if not running and not waiting:
-        return TimeLeft(0.0, 0.0, 0.0, _basis(len(ended)))
+        return TimeLeft(0.0, 0.0, 0.0, basis)
     whole = [time.seconds + time.left for time in running if time.left is not None]
-    sample = [*ended]
-    if not any(time.part >= 1.0 for time in ended) and whole:
-        sample.append(TrialTime(sum(whole) / len(whole), 1.0))
-    if not sample or (len(ended) < FEWEST_ENDS and not whole and not any(time.part >= 1.0 for time in ended)):
+    if not ended and not whole:
         return None
-    simulated, group = min(waiting, _MOST_SIMULATED), max(1.0, waiting / _MOST_SIMULATED)
+    stops_early = stops_early or any(time.part < 1.0 for time in ended)
     random = Random(0)
     ends = sorted(
-        _simulated_end(sample, running, simulated, group, max(1, places), random) for _ in range(_DRAWS)
+        _simulated_end(
+            [*ended, *_assumed(ended, whole, random, stops_early=stops_early)],
+            running,
+            waiting,
+            max(1, places),
+            random,
+        )
+        for _ in range(_DRAWS)
     )
+    low, likely, high = (ends[int(_DRAWS * quantile)] for quantile in (0.05, 0.5, 0.95))
     floor = max((time.left for time in running if time.left is not None), default=0.0)
-    low, likely, high = (max(ends[int(_DRAWS * quantile)], floor) for quantile in (0.05, 0.5, 0.95))
-    return TimeLeft(low, likely, high, _basis(len(ended)))
+    if not stops_early:
+        low, likely = max(low, floor), max(likely, floor)
+    return TimeLeft(low, likely, max(high, floor), basis)
 
 
-def _basis(ended: int) -> str:
-    if ended < FEWEST_ENDS:
-        return "from speed"
-    return f"from {ended} ended trials" if ended < _NEWEST_ENDS else f"from the last {ended} ended trials"
+def _assumed(
+    ended: Sequence[TrialTime], whole: Sequence[float], random: Random, *, stops_early: bool
+) -> list[TrialTime]:
+    """Return trials that are assumed to have ended, before one has completed or a few were stopped early.
+
+    A scheduler stops few of the first trials, because it compares a trial with those before it.
+
+    Args:
+        ended: Times of the trials that have ended.
+        whole: Seconds that running trials need for all their steps.
+        random: Source of randomness.
+        stops_early: Whether trials may stop early.
+    """
+    completed = [time.seconds for time in ended if time.part >= 1.0]
+    if not (known := completed or whole):
+        known = [time.seconds / max(time.part, _EARLY_ENDS[0]) for time in ended]
+    seconds, assumed = random.choice(known), []
+    if not completed:
+        assumed.append(TrialTime(seconds, 1.0))
+    if stops_early and sum(time.part < 1.0 for time in ended) < FEWEST_ENDS:
+        assumed += [TrialTime(seconds * part, part) for part in _EARLY_ENDS]
+    return assumed
 
 
 def _simulated_end(
-    sample: Sequence[TrialTime],
-    running: Sequence[TrialTime],
-    waiting: int,
-    group: float,
-    places: int,
-    random: Random,
+    sample: Sequence[TrialTime], running: Sequence[TrialTime], waiting: int, places: int, random: Random
 ) -> float:
     """Return the seconds until the end of a search in one simulation; see `time_left`."""
     known = _weighted(sample, running, random)
-    times, shares = [time for time, _ in known], [share for _, share in known]
     free = [_rest(time, known, random) for time in running]
     free += [0.0] * (places - len(free))
     heapq.heapify(free)
-    # Of many waiting trials, each simulated one stands for `group` of them that run one after the other.
-    for time in random.choices(times, shares, k=waiting):
-        heapq.heapreplace(free, free[0] + group * time.seconds)
+    # Of many waiting trials, each simulated one stands for several that run one after the other.
+    simulated = min(waiting, _MOST_SIMULATED)
+    error = random.lognormvariate(0.0, _TIME_ERROR / len(sample))
+    times, shares = [time for time, _ in known], [share for _, share in known]
+    for time in random.choices(times, shares, k=simulated):
+        heapq.heapreplace(free, free[0] + error * time.seconds * waiting / simulated)
     return max(free) * random.lognormvariate(0.0, _MACHINE_ERROR)
 
 
@@ -466,22 +504,23 @@ def _weighted(
     known: list[tuple[TrialTime, float]] = []
     for _, is_censored, time, weight in observed:
         if not is_censored:
-            share = min(1.0, weight / at_risk) if at_risk > 0 else 1.0
+            share = min(1.0, weight / at_risk)
             known.append((time, survives * share))
             survives *= 1.0 - share
-        at_risk -= weight
-    return known if any(share > 0 for _, share in known) else [(time, 1.0) for time, _ in known]
+        at_risk = max(at_risk - weight, 1e-9)
+    return known
 
 
 def _rest(time: TrialTime, known: Sequence[tuple[TrialTime, float]], random: Random) -> float:
     """Return the seconds that a running trial needs in one simulation."""
     later = [(each, share) for each, share in known if each.part > time.part and share > 0]
-    end = random.choices([each for each, _ in later], [share for _, share in later])[0] if later else None
+    if not later:
+        return time.left or 0.0
+    end = random.choices([each for each, _ in later], [share for _, share in later])[0]
     error = random.lognormvariate(0.0, _SPEED_ERROR)
     if time.left is None:
-        return error * (end.seconds * (1.0 - time.part / end.part) if end else 0.0)
-    part = 1.0 if end is None else (min(end.part, 1.0) - time.part) / (1.0 - time.part)
-    return error * time.left * part
+        return error * end.seconds * (1.0 - time.part / end.part)
+    return error * time.left * (end.part - time.part) / (1.0 - time.part)
 
 
 def trial_times(
@@ -490,10 +529,10 @@ def trial_times(
     left: Mapping[str, float | None],
     now: float,
 ) -> tuple[list[TrialTime], list[TrialTime]]:
-    """Return the times of the ended search trials, the oldest first, and of the running ones.
+    """Return the times of the ended trials, the oldest first, and of the running ones.
 
     Args:
-        trials: Trials of one sweep, of any role and state.
+        trials: Trials of one sweep, confirmations included.
         attempts: All their attempts.
         left: Seconds that a running trial needs for its other steps at its speed, by trial key.
         now: Time up to which running attempts count.
@@ -504,19 +543,37 @@ def trial_times(
             end = now if attempt.state == "RUNNING" else attempt.ended_at or attempt.taken_at
             seconds = max(0.0, end - attempt.taken_at - (attempt.outage_seconds or 0.0))
             held[attempt.trial_key] = held.get(attempt.trial_key, 0.0) + seconds
-    search = [trial for trial in trials if trial.role == "search"]
-    ended = sorted(
-        (trial for trial in search if trial.state in FINISHED_TRIAL and held.get(trial.key)),
-        key=lambda trial: trial.finished_at or 0.0,
-    )
+    ended = [trial for trial in trials if trial.state in FINISHED_TRIAL and held.get(trial.key)]
     return (
-        [TrialTime(held[trial.key], _part(trial)) for trial in ended],
+        [
+            TrialTime(held[trial.key], _part(trial))
+            for trial in sorted(ended, key=lambda trial: trial.finished_at or 0.0)
+        ],
         [
             TrialTime(held.get(trial.key, 0.0), _part(trial), left.get(trial.key))
-            for trial in search
+            for trial in trials
             if trial.state == "RUNNING"
         ],
     )
+
+
+def most_at_once(attempts: Iterable[AttemptRecord], now: float, seconds: float = 10.0) -> int:
+    """Return the largest number of attempts that ran at once in the last seconds.
+
+    Between the end of a trial and the start of the next one, fewer run than the sweep has places.
+
+    Args:
+        attempts: Attempts of one sweep.
+        now: Time up to which running attempts count.
+        seconds: Length of the time before `now`.
+    """
+    spans = [
+        (attempt.taken_at, now if attempt.state == "RUNNING" else attempt.ended_at or attempt.taken_at)
+        for attempt in attempts
+        if attempt.taken_at is not None
+    ]
+    moments = {end for _, end in spans if now - seconds <= end <= now}
+    return max((sum(start < at <= end for start, end in spans) for at in moments), default=0)
 
 
 def _part(trial: TrialRecord) -> float:

@@ -11,11 +11,16 @@ from rich.console import Console
 from orchestrator import Progress
 from orchestrator.cli.frame import bar, frame, sparkline
 from orchestrator.client.answers import LiveSweep, QueuedSweep, RunningTrial
+from orchestrator.ledger.sweeps.standing import TimeLeft
 from tests.orchestrator.client.examples import detailed
 
 STATUS = detailed(
     progress=Progress(
-        {"RUNNING": 3, "COMPLETE": 5, "FAILED": 1}, 12, "retrieval-laptop-0123abcd-3", 0.61234, 125.0
+        {"RUNNING": 3, "COMPLETE": 5, "FAILED": 1},
+        12,
+        "retrieval-laptop-0123abcd-3",
+        0.61234,
+        time_left=TimeLeft(125.0, 125.0, 125.0, "from speed"),
     ),
     failures={"non-finite: val/accuracy is nan": 1},
 )
