@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.sweeps.records import (
@@ -18,6 +18,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
     trial_label,
 )
+from orchestrator.ledger.sweeps.selection import Direction
 from orchestrator.ledger.sweeps.standing import (
     BestTrial,
     FailureGroup,
@@ -156,7 +157,7 @@ class DetailedStatus(Status):
         again: Commands that repeat, continue or use the sweep.
     """
 
-    direction: Literal["minimize", "maximize"] | None
+    direction: Direction | None
     progress: Progress
     failures: Mapping[str, int]
     text: str
@@ -744,7 +745,7 @@ class PlannedSweep:
     id: str
     task: str
     metric: str
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     trials: int
     steps: int | None
     at_once: int
