@@ -22,6 +22,7 @@ from orchestrator.client.answers import (
     Budget,
     LearningCurves,
     LiveSweep,
+    ReferenceValue,
     RunningTrial,
     SweepEvent,
     TrialCurve,
@@ -37,6 +38,7 @@ from orchestrator.ledger.sweeps.records import (
     SweepRecord,
     TrialRecord,
     by_trial,
+    trial_key,
     trial_label,
 )
 from orchestrator.ledger.sweeps.selection import order
@@ -52,6 +54,8 @@ MOST_EVENTS = 20
 
 MOST_POINTS = 500
 """Number of points of a long history beside its improvements."""
+
+_FIRST_REPORTS = 10
 
 
 def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSweep:
@@ -132,7 +136,13 @@ def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float |
 
 
 def learning_curves(
-    name: str, metric: str | None, *, trials: int, points: int, root: str | Path | None = None
+    name: str,
+    metric: str | None,
+    *,
+    trials: int,
+    points: int,
+    chosen: Sequence[int] | None = None,
+    root: str | Path | None = None,
 ) -> LearningCurves:
     """Return the learning curves of the running and the best trials, and the band of the others.
 
@@ -141,6 +151,8 @@ def learning_curves(
         metric: Metric of the curves; the objective if None.
         trials: Largest number of trials with a curve of their own.
         points: Largest number of points of a curve, evenly spaced.
+        chosen: Numbers of the trials of the search with a curve of their own; the running and the best trials
+            if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
@@ -150,25 +162,61 @@ def learning_curves(
         record = ledger.sweep(one_of(known_sweeps(ledger), name))
         if record is None:
             return LearningCurves(metric, (), 0, (), Band(0, ()))
-        chosen = metric or str(record.facts["metric"])
-        by_key = by_trial(point for point in ledger.curves(record.id, [chosen]) if chosen in point.metrics)
+        drawn = metric or str(record.facts["metric"])
+        by_key = by_trial(point for point in ledger.curves(record.id, [drawn]) if drawn in point.metrics)
         maximize = record.facts["direction"] == "maximize"
-        shown = sorted(
+        with_curves = sorted(
             (trial for trial in ledger.trials(record.id) if trial.key in by_key),
             key=lambda trial: _rank(trial, maximize),
         )
-        first = ledger.reports_after(record.id, None, 10)
-    metrics = sorted({name for row in first for name in row.metrics} - unshown_metrics(record.document))
-    curves = [_curve(trial, by_key[trial.key], chosen, points) for trial in shown[:trials]]
-    rest = [by_key[trial.key] for trial in shown[trials:]]
-    band = Band(len(rest), thinned(_band(rest, chosen), points))
-    return LearningCurves(chosen, metrics, len(shown), curves, band)
+        metrics = shown_metrics(ledger, record)
+    named = {trial_key(record.id, number) for number in chosen or ()}
+    own = with_curves[:trials] if chosen is None else [trial for trial in with_curves if trial.key in named]
+    curves = [_curve(trial, by_key[trial.key], drawn, points, record) for trial in own]
+    shown = {trial.key for trial in own}
+    rest = [by_key[trial.key] for trial in with_curves if trial.key not in shown]
+    band = Band(len(rest), thinned(_band(rest, drawn), points))
+    return LearningCurves(drawn, metrics, len(with_curves), curves, band, references(record, drawn))
 
 
-def _curve(trial: TrialRecord, points: Sequence[CurvePoint], metric: str, most: int) -> TrialCurve:
-    values = [(point.step, point.metrics[metric]) for point in thinned(points, most)]
-    pairs = [(step, value if math.isfinite(value) else None) for step, value in values]
-    return TrialCurve(trial.key, trial.number, trial.state, pairs)
+def shown_metrics(ledger: Ledger, record: SweepRecord) -> list[str]:
+    """Return the metrics of a sweep that have curves, from its first reports."""
+    first = ledger.reports_after(record.id, None, _FIRST_REPORTS)
+    return sorted({name for row in first for name in row.metrics} - unshown_metrics(record.document))
+
+
+def references(record: SweepRecord, metric: str) -> list[ReferenceValue]:
+    """Return the values with which a metric can be compared: of a constant answer, and published ones.
+
+    A published result of the test split counts for the metric of the same name on validation.
+
+    Args:
+        record: Record of the sweep.
+        metric: Metric of the curves.
+    """
+    found = []
+    chance = (record.facts.get("chance") or {}).get("validation")
+    if chance is not None and metric == record.facts["metric"]:
+        found.append(
+            ReferenceValue("chance" if metric.endswith("accuracy") else "constant answer", float(chance))
+        )
+    published = record.document.get("published") or {}
+    for name in dict.fromkeys((metric, metric.replace("val/", "test/", 1))):
+        if isinstance(value := published.get(name), int | float):
+            found.append(ReferenceValue("published", float(value)))
+    return found
+
+
+def _curve(
+    trial: TrialRecord, points: Sequence[CurvePoint], metric: str, most: int, record: SweepRecord
+) -> TrialCurve:
+    kept = thinned(points, most)
+    pairs = [(point.step, value if math.isfinite(value := point.metrics[metric]) else None) for point in kept]
+    batch = trial.params.get("batch_size", (record.document.get("training") or {}).get("batch_size"))
+    seconds = [round(point.at - trial.created_at, 1) for point in kept]
+    return TrialCurve(
+        trial.key, trial.number, trial.state, pairs, seconds, batch if isinstance(batch, int) else None
+    )
 
 
 def _band(curves: Sequence[Sequence[CurvePoint]], metric: str) -> list[tuple[int, float, float, float]]:

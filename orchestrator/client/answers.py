@@ -505,12 +505,28 @@ class SweepSettings:
 
 @dataclass(frozen=True)
 class TrialCurve:
-    """Learning curve of a trial: pairs of step and value."""
+    """Learning curve of a trial.
+
+    Attributes:
+        points: Pairs of step and value.
+        seconds: Seconds from the proposal of the trial to each point.
+        batch_size: Examples of a step, or None if unknown.
+    """
 
     trial: str
     number: int
     state: TrialState
     points: Sequence[Point]
+    seconds: Sequence[float] = ()
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class ReferenceValue:
+    """A value with which a metric can be compared, such as that of a constant answer."""
+
+    name: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -529,8 +545,9 @@ class LearningCurves:
         metric: Metric of the curves, or None before the first driver.
         metrics: Metrics that have curves.
         total: Number of trials with reports.
-        curves: Curves of the running and then of the best trials.
+        curves: Curves of the running and then of the best trials, or of the chosen ones.
         band: Band of the other trials.
+        references: Value of a constant answer, and published values of the metric.
     """
 
     metric: str | None
@@ -538,6 +555,7 @@ class LearningCurves:
     total: int
     curves: Sequence[TrialCurve]
     band: Band
+    references: Sequence[ReferenceValue] = ()
 
 
 @dataclass(frozen=True)
