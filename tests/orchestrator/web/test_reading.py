@@ -104,7 +104,7 @@ def test_the_result_has_the_first_sentences_of_the_report(reader: Client) -> Non
     assert "**" not in found["answer"]
     assert any("not AAN" in sentence for sentence in found["caveats"])
     assert found["test"]["test/accuracy"] == pytest.approx(0.6, abs=0.1)
-    assert found["checkpoint"].endswith(f"{sweeps.SWEEP_ID}-7")
+    assert found["checkpoint"].endswith(f"{sweeps.SWEEP_ID}-7/step-{sweeps.STEPS:09}")
     assert reader.send("GET", f"/api/v1/sweeps/{QUEUED}/result", "vera").status == 422
 
 
