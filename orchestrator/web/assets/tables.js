@@ -117,3 +117,27 @@ export function bar(value, most, label) {
   shown.setAttribute("aria-label", label);
   return shown;
 }
+
+// A button that copies a text. Without TLS browsers forbid it except on the same machine: then the text is shown.
+export function copyButton(label, content) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.dataset.copied = content;
+  button.title = content;
+  button.textContent = label;
+  return button;
+}
+
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest?.("button.copy");
+  if (!button) return;
+  const label = button.textContent;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copied);
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = label), 1_500);
+  } catch {
+    button.textContent = button.dataset.copied;
+  }
+});
