@@ -38,6 +38,7 @@ from orchestrator.client.answers import (
     Stopped,
     Submitted,
     SweepAnalysis,
+    SweepAnswer,
     SweepSettings,
     TrialDocument,
     TrialRow,
@@ -180,6 +181,10 @@ class LocalBackend(Backend):
         chosen: Sequence[int] | None = None,
     ) -> LearningCurves:
         return learning_curves(sweep, metric, trials=trials, points=points, chosen=chosen, root=self._root)
+
+    def result(self, sweep: str) -> SweepAnswer:
+        found = Sweep.find(sweep, root=self._root).result()
+        return replace(found, test=finite(found.test))
 
     def analysis(self, sweep: str) -> SweepAnalysis:
         found = Sweep.find(sweep, root=self._root).analysis()

@@ -24,7 +24,7 @@ from orchestrator.api.known_sources import check_read, with_known_results
 from orchestrator.api.status import detailed, overview
 from orchestrator.api.trial import Trial
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import ComparedSweeps, DetailedStatus, TriedNext
+from orchestrator.client.answers import ComparedSweeps, DetailedStatus, SweepAnswer, TriedNext
 from orchestrator.client.http import HttpBackend
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import Backend
@@ -795,6 +795,14 @@ class Sweep:
             BadInput: The sweep has never run.
         """
         return self._results().report(self.workspace.paths.report(self.id))
+
+    def result(self) -> SweepAnswer:
+        """Return the chosen trial so far in sentences, as the report begins, and its checkpoint.
+
+        Raises:
+            BadInput: The sweep has never run.
+        """
+        return self._results().result()
 
     def analysis(self) -> Analysis:
         """Return importances of hyperparameters, time by activity, and norms of hidden states.

@@ -37,13 +37,12 @@ from orchestrator.ledger.sweeps.records import (
     DRIVEN_SWEEP,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
-    ReportRecord,
     SweepRecord,
     TrialRecord,
 )
 from orchestrator.ledger.sweeps.selection import best_of_trials, preference_of
 from orchestrator.ledger.sweeps.standing import (
-    RUN_TO_THE_END,
+    SPEED_REPORTS,
     HistoryPoint,
     SweepCost,
     as_best,
@@ -52,18 +51,14 @@ from orchestrator.ledger.sweeps.standing import (
     failure_groups,
     history,
     improvement,
-    most_at_once,
     read_values,
-    time_left,
-    trial_times,
+    speed_and_rest,
+    time_left_of,
 )
 from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.system import ClockSetting, System
-
-_SPEED_REPORTS = 8
-"""Number of the last reports that give the speed of a trial."""
 
 
 def sweeps(*, root: str | Path | None = None) -> list[Status]:
@@ -343,25 +338,8 @@ def _figures(
         figures["chosen"] = chosen and as_best(chosen, values[chosen.key])
     if is_running:
         left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
-        ended, running = trial_times(trials, attempts, left, now)
-        searching = sum(trial.state == "RUNNING" and trial.role == "search" for trial in trials)
-        waiting = max(0, wanted - figures["cost"].trials_ended - searching)
-        figures["time_left"] = time_left(
-            ended,
-            running,
-            waiting=waiting + _unlaunched_confirmations(record, trials),
-            places=max(len(running), most_at_once(attempts, now)),
-            stops_early=not RUN_TO_THE_END & set(record.document.get("scheduler") or {"none": {}}),
-        )
+        figures["time_left"] = time_left_of(record, trials, attempts, left, trials_limit=wanted, now=now)
     return figures
-
-
-def _unlaunched_confirmations(record: SweepRecord, trials: Sequence[TrialRecord]) -> int:
-    """Return the number of confirmations that a sweep may still launch."""
-    confirm = record.document.get("confirm") or {}
-    most = int((confirm.get("race") or {}).get("runs", confirm.get("seeds", 0)))
-    launched = sum(trial.role == "confirmation" and trial.state != "WAITING" for trial in trials)
-    return max(0, most - launched)
 
 
 def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | None]:
@@ -371,24 +349,7 @@ def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | 
         ledger: Ledger of the trial.
         trial: Trial.
     """
-    reports = ledger.recent_reports(trial.key, _SPEED_REPORTS)
-    if not (speed := steps_per_second(reports)):
-        return None, None
-    # A trial that is silent for longer than between its last reports has slowed down, or hangs.
-    since = min(max(0.0, ledger.now() - reports[-1].at), reports[-1].at - reports[-2].at)
-    return speed, max(0.0, max(0, trial.total_steps - trial.step) / speed - since)
-
-
-def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
-    """Return the speed of a trial in steps per second, from the last reports of its latest attempt.
-
-    Args:
-        reports: Reports of the trial, by step.
-    """
-    same = [report for report in reports if report.attempt_id == reports[-1].attempt_id]
-    if len(same) < 2 or same[-1].at <= same[0].at:
-        return None
-    return (same[-1].step - same[0].step) / (same[-1].at - same[0].at)
+    return speed_and_rest(trial, ledger.recent_reports(trial.key, SPEED_REPORTS), ledger.now())
 
 
 def _state_text(state: str, trials: Sequence[TrialRecord], used: SweepCost) -> str:

@@ -19,7 +19,7 @@ from orchestrator.errors import counted
 from orchestrator.ledger.sweeps.records import sweep_id_of
 from orchestrator.output import Console, write, write_raw
 from orchestrator.placeholders import plain
-from orchestrator.report.words import brief, duration, numbers
+from orchestrator.report.words import brief, duration, numbers, used
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 _LOOK_SECONDS = 2.0
@@ -91,6 +91,8 @@ def _print_status(now: DetailedStatus) -> None:
         print_line(f"  driven by {now.driver}")
     progress = replace(now.progress, reason=None)  # the first line gives it
     print_line(f"  {describe(progress, now.metric or '')}")
+    if now.cost is not None:
+        print_line(f"  used: {used(now.cost)}")
     if now.on_front is not None:
         trials = counted(now.on_front, "trial is", "trials are")
         print_line(f"  {trials} on the Pareto front; the file prefers no objective, so none is the best")

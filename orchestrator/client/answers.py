@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.sweeps.records import (
@@ -18,6 +18,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
     trial_label,
 )
+from orchestrator.ledger.sweeps.selection import Direction
 from orchestrator.ledger.sweeps.standing import (
     BestTrial,
     FailureGroup,
@@ -156,7 +157,7 @@ class DetailedStatus(Status):
         again: Commands that repeat, continue or use the sweep.
     """
 
-    direction: Literal["minimize", "maximize"] | None
+    direction: Direction | None
     progress: Progress
     failures: Mapping[str, int]
     text: str
@@ -591,6 +592,25 @@ class SweepAnalysis:
 
 
 @dataclass(frozen=True)
+class SweepAnswer:
+    """The result of a sweep in sentences, as its report begins.
+
+    Attributes:
+        answer: Sentence on the chosen trial with its values on validation and test.
+        findings: Sentences on its lead over the second best trial, confirmations and published values.
+        caveats: Sentences on the limits of comparisons.
+        test: Metrics of the chosen trial on the test split; empty if it was not evaluated there.
+        checkpoint: Folder of its best checkpoint, or None.
+    """
+
+    answer: str
+    findings: Sequence[str]
+    caveats: Sequence[str]
+    test: Mapping[str, float | None]
+    checkpoint: str | None
+
+
+@dataclass(frozen=True)
 class ComparedSweeps:
     """Sweeps side by side.
 
@@ -744,7 +764,7 @@ class PlannedSweep:
     id: str
     task: str
     metric: str
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     trials: int
     steps: int | None
     at_once: int

@@ -48,7 +48,7 @@ def publication(history: History, summary: Summary, files: Sequence[Path], at_ms
     The files become artifacts of the run.
     """
     run = summary.sweep_id
-    note = "\n\n".join([answer(summary), bullets(notes(summary))])
+    note = "\n\n".join([answer(summary), bullets(notes(summary)), f"Used: {words.used(summary.cost)}."])
     published = [
         events.tags(run, {"mlflow.note.content": note, "sweep.trials": _states(summary)}, at_ms),
         *(events.artifact(run, file, "", at_ms) for file in files),

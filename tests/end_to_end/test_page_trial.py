@@ -71,7 +71,7 @@ def test_the_next_trial_by_rank_and_another_metric_are_one_action_away(
     assert not chrome.find_element(By.ID, "better").is_displayed()
     assert not chrome.find_elements(By.LINK_TEXT, "Again with changes"), "a viewer starts no sweeps"
     copy = chrome.find_element(By.CSS_SELECTOR, "#checkpoints button.copy")
-    assert copy.get_attribute("data-copied")
+    assert copy.get_attribute("title")
 
 
 def test_a_failed_trial_says_why_and_opens_its_log(chrome: webdriver.Chrome, client: Client) -> None:

@@ -19,6 +19,7 @@ from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
+    ReportRecord,
     SweepRecord,
     TrialRecord,
     TrialState,
@@ -80,6 +81,7 @@ class HistoryPoint:
     """A trial in the history of a search.
 
     Attributes:
+        place: Place in the order of the ends, from 1; unfinished trials come last.
         number: Number of the trial.
         state: State of the trial.
         value: Value of the trial so far.
@@ -88,6 +90,7 @@ class HistoryPoint:
         at: Time of its end, or None for an unfinished trial.
     """
 
+    place: int
     number: int
     state: TrialState
     value: float
@@ -210,7 +213,10 @@ def history(
         if best is None or is_improvement:
             best = key, so_far.value
         at = trial.finished_at if trial.state in FINISHED_TRIAL else None
-        points.append(HistoryPoint(trial.number, trial.state, so_far.value, best[1], is_improvement, at))
+        place = len(points) + 1
+        points.append(
+            HistoryPoint(place, trial.number, trial.state, so_far.value, best[1], is_improvement, at)
+        )
     return points
 
 
@@ -580,6 +586,72 @@ def _part(trial: TrialRecord) -> float:
     if trial.state == "COMPLETE" or not trial.total_steps:
         return 1.0
     return min(1.0, trial.step / trial.total_steps)
+
+
+SPEED_REPORTS = 8
+"""Number of the last reports that give the speed of a trial."""
+
+
+def speed_and_rest(
+    trial: TrialRecord, reports: Sequence[ReportRecord], now: float
+) -> tuple[float | None, float | None]:
+    """Return the steps per second of a running trial, and the seconds until its last step; None if unknown.
+
+    Args:
+        trial: Running trial.
+        reports: Its last `SPEED_REPORTS` reports, by step.
+        now: Present time.
+    """
+    if not (speed := steps_per_second(reports)):
+        return None, None
+    # A trial that is silent for longer than between its last reports has slowed down, or hangs.
+    since = min(max(0.0, now - reports[-1].at), reports[-1].at - reports[-2].at)
+    return speed, max(0.0, max(0, trial.total_steps - trial.step) / speed - since)
+
+
+def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
+    """Return the speed of a trial in steps per second, from the last reports of its latest attempt.
+
+    Args:
+        reports: Reports of the trial, by step.
+    """
+    same = [report for report in reports if report.attempt_id == reports[-1].attempt_id]
+    if len(same) < 2 or same[-1].at <= same[0].at:
+        return None
+    return (same[-1].step - same[0].step) / (same[-1].at - same[0].at)
+
+
+def time_left_of(
+    sweep: SweepRecord,
+    trials: Sequence[TrialRecord],
+    attempts: Sequence[AttemptRecord],
+    left: Mapping[str, float | None],
+    *,
+    trials_limit: int,
+    now: float,
+) -> TimeLeft | None:
+    """Return `time_left` of a sweep that runs, with the confirmations that it may still launch.
+
+    Args:
+        sweep: Record of the sweep.
+        trials: Its trials, of any role and state.
+        attempts: All their attempts.
+        left: Seconds that a running trial needs for its other steps at its speed, by trial key.
+        trials_limit: Expected number of search trials at the end.
+        now: Present time.
+    """
+    ended, running = trial_times(trials, attempts, left, now)
+    begun = sum(t.role == "search" and (t.state in FINISHED_TRIAL or t.state == "RUNNING") for t in trials)
+    confirm = sweep.document.get("confirm") or {}
+    most = int((confirm.get("race") or {}).get("runs", confirm.get("seeds", 0)))
+    confirmed = sum(t.role == "confirmation" and t.state != "WAITING" for t in trials)
+    return time_left(
+        ended,
+        running,
+        waiting=max(0, trials_limit - begun) + max(0, most - confirmed),
+        places=max(len(running), most_at_once(attempts, now)),
+        stops_early=not RUN_TO_THE_END & set(sweep.document.get("scheduler") or {"none": {}}),
+    )
 
 
 # ------------------------------------------------------------------ failures

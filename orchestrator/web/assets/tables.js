@@ -1,5 +1,7 @@
 // Tables that keep their rows, the focus and the selection while their values change.
 
+import { announce } from "./shown.js";
+
 // Rows are kept by their key. Only cells that differ are written, and only rows out of place are moved, because
 // a browser takes the focus from what is moved.
 export function fill(body, rows, key, cells) {
@@ -58,26 +60,28 @@ function inserted(row, column, body) {
   return cell;
 }
 
-// Shows by what a table is sorted, and calls `sorted` after the user has chosen another order.
+// Shows by what a table is sorted, and calls `sorted` after the user has chosen another order. A first click on a
+// heading shows the smallest value first, or the largest one if its button has `data-first="descending"`.
 export function sortable(head, order, sorted) {
-  const mark = () => {
-    for (const cell of head.cells) {
-      if (cell.querySelector("button")?.dataset.sort === order.sort) {
-        cell.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
-      } else {
-        cell.removeAttribute("aria-sort");
-      }
-    }
-  };
   head.addEventListener("click", (event) => {
-    const { sort } = event.target.dataset;
+    const { sort, first } = event.target.dataset;
     if (!sort) return;
-    order.descending = sort === order.sort ? !order.descending : false;
+    order.descending = sort === order.sort ? !order.descending : first === "descending";
     order.sort = sort;
-    mark();
+    markOrder(head, order);
     sorted();
   });
-  mark();
+  markOrder(head, order);
+}
+
+export function markOrder(head, order) {
+  for (const cell of head.cells) {
+    if (cell.querySelector("button")?.dataset.sort === order.sort) {
+      cell.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
+    } else {
+      cell.removeAttribute("aria-sort");
+    }
+  }
 }
 
 export function anchor(address, text) {
@@ -118,26 +122,22 @@ export function bar(value, most, label) {
   return shown;
 }
 
-// A button that copies a text. Without TLS browsers forbid it except on the same machine: then the text is shown.
+// A button that copies a text, or shows it where the browser forbids that: without TLS, on other machines.
 export function copyButton(label, content) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "copy";
-  button.dataset.copied = content;
   button.title = content;
   button.textContent = label;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(content);
+    } catch {
+      button.textContent = content;
+      return;
+    }
+    announce("copy", `Copied: ${content}`);
+    button.dataset.copied = "yes";
+  });
   return button;
 }
-
-document.addEventListener("click", async ({ target }) => {
-  const button = target.closest?.("button.copy");
-  if (!button) return;
-  const label = button.textContent;
-  try {
-    await navigator.clipboard.writeText(button.dataset.copied);
-    button.textContent = "Copied";
-    setTimeout(() => (button.textContent = label), 1_500);
-  } catch {
-    button.textContent = button.dataset.copied;
-  }
-});

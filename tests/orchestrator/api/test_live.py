@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.api.live import live
-from orchestrator.api.status import steps_per_second
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.standing import steps_per_second
 from tests import sweeps
 
 
