@@ -13,7 +13,7 @@ from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import running, shown, sign_in
 from tests.orchestrator.web import server
-from tests.orchestrator.web.server import Client
+from tests.orchestrator.web.server import FILE, Client
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
 
@@ -54,7 +54,7 @@ def test_a_trial_is_compared_with_the_best_without_a_click(chrome: webdriver.Chr
     assert 'try=[{"' in str(chrome.find_element(By.ID, "overrides").get_attribute("value"))
     assert chrome.find_element(By.ID, "name").get_attribute("value") == "retrieval"
     text = chrome.find_element(By.ID, "text").get_attribute("value")
-    assert text == sweeps.SPECIFICATION.source_text
+    assert text == FILE
 
 
 def test_the_next_trial_by_rank_and_another_metric_are_one_action_away(
@@ -94,3 +94,4 @@ def test_a_running_trial_is_followed(chrome: webdriver.Chrome, client: Client) -
         report(80, 0.95)
         browser.until("its step", lambda: shown(chrome, "counts") == "80 of 200")
         browser.until("its rank", lambda: shown(chrome, "rank") == "rank 1 of 8")
+        assert shown(chrome, "best") == "0.95 at step 80"

@@ -283,4 +283,5 @@ leaderboard(HERE, SWEEP, async (shown) => {
 }, lightCurve);
 
 user = await signedIn();
+element("again-link").hidden = user.role === "viewer";
 watch({ sweep: SWEEP }, refresh);

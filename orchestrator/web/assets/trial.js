@@ -19,6 +19,7 @@ const RANGE_WIDTH = 90;
 
 let found = null; // the document of the trial
 let sweep = null; // the state of its sweep
+let row = null; // of the table of trials
 let ranges = null; // settings of the best trials, read once
 let isLogOpened = false;
 
@@ -28,6 +29,7 @@ async function readTrial() {
   [found, { status: sweep }] = await Promise.all([request(`${HERE}?role=${ROLE}`), request(`${SWEEP_PATH}/live`)]);
   const { trial, last_report: last } = found;
   const name = `${ROLE === "search" ? "Trial" : "Confirmation"} ${trial.number}`;
+  row = await ownRow();
   const value = trial.value === null ? "" : `${number(trial.value)} `;
   document.title = `${trial.state} ${value}${name.toLowerCase()} of ${SWEEP}`;
   show("name", name);
@@ -37,7 +39,9 @@ async function readTrial() {
   element("progress").max = trial.total_steps;
   element("progress").value = trial.step;
   show("counts", `${trial.step} of ${trial.total_steps}`);
-  show("best", trial.value === null ? (trial.finished_at === null ? "none yet" : "none") : `${number(trial.value)} at step ${trial.best_step}`);
+  const known = row?.so_far ?? trial.value;
+  const none = trial.finished_at === null ? "none yet" : "none";
+  show("best", known === null ? none : `${number(known)} at step ${row?.so_far_step ?? trial.best_step}`);
   const latest = last?.metrics[sweep.metric];
   show("latest", latest === undefined ? sweep.metric : `${sweep.metric}, last ${number(latest)}`);
   showTimes(trial);
@@ -47,6 +51,13 @@ async function readTrial() {
   showTables();
   element("log-section").hidden = !found.has_log;
   if (trial.state === "FAILED" && found.has_log && !isLogOpened) element("log-section").open = isLogOpened = true;
+}
+
+// The row of a search trial in the table, which has its rank and its best value so far.
+async function ownRow() {
+  if (ROLE !== "search") return null;
+  const { trials } = await request(`${SWEEP_PATH}/trials?${new URLSearchParams({ where: `number = ${NUMBER}`, limit: 5 })}`);
+  return trials.find(({ role }) => role === "search") ?? null;
 }
 
 // Shows the last line of the user's exception first, then the advice, and the whole cause on demand.
@@ -96,8 +107,8 @@ function showTables() {
     saved.step, saved.kind, saved.bytes.toLocaleString(), saved.digest.slice(0, 16), copyButton("Copy path", saved.path),
   ]);
   element("evaluations-section").hidden = found.evaluations.length === 0;
-  fill(element("evaluations"), found.evaluations, (row) => `${row.split} ${row.step}`, (row) => [
-    row.split, row.step, ago(row.at), values(row.metrics),
+  fill(element("evaluations"), found.evaluations, (evaluated) => `${evaluated.split} ${evaluated.step}`, (evaluated) => [
+    evaluated.split, evaluated.step, ago(evaluated.at), values(evaluated.metrics),
   ]);
   fill(element("last-report"), Object.entries(found.last_report?.metrics ?? {}), ([name]) => name, ([name, value]) => [name, number(value)]);
   show("reports", found.last_report ? `The last of ${found.reports} reports, at step ${found.last_report.step}.` : "It has not reported yet.");
@@ -138,10 +149,7 @@ function range(name, value, scale) {
 
 // Shows the rank, with links to the trials before and after it.
 async function readRank() {
-  if (ROLE !== "search") return;
-  const [own] = (await request(`${SWEEP_PATH}/trials?${new URLSearchParams({ where: `number = ${NUMBER}`, limit: 5 })}`)).trials
-    .filter(({ role }) => role === "search");
-  const rank = own?.rank ?? null;
+  const rank = row?.rank ?? null;
   element("neighbours").hidden = rank === null;
   if (rank === null) return;
   const near = await request(`${SWEEP_PATH}/trials?${new URLSearchParams({ sort: "rank", where: "rank >= 1", offset: Math.max(0, rank - 2), limit: 3 })}`);
@@ -172,14 +180,14 @@ async function readCurves() {
   offer(metrics, metric);
   const lines = [
     ...(other ? [{ name: `trial ${other.number}`, kind: "other", points: other.points, label: `${other.number}` }] : []),
-    ...(trained.length ? [{ name: training, kind: "running", points: trained }] : []),
+    ...(trained.length ? [{ name: training, kind: "running run-1", points: trained }] : []),
     { name: `trial ${NUMBER}`, kind: "best", points: own, label: `${NUMBER}` },
   ];
   chart(element("curve"), element("curve-legend"), {
-    lines, band: band.points, across: "step", down: metric ?? "", references: drawn.references,
+    lines, band: band.points, across: "step", down: metric ?? "", scale: element("scale").value, references: drawn.references,
     legend: [
       ["best", `this trial: ${metric}`],
-      ...(trained.length ? [["running", `this trial: ${training}`]] : []),
+      ...(trained.length ? [["running run-1", `this trial: ${training}`]] : []),
       ...(other ? [["other", `best: trial ${other.number}`]] : []),
       ...(band.trials ? [["band", `from the lowest to the highest of ${band.trials} others`], ["median", "their median"]] : []),
     ],
@@ -211,6 +219,7 @@ function offer(metrics, metric) {
 }
 
 element("metric").addEventListener("change", refresh);
+element("scale").addEventListener("change", refresh);
 followLog(`${HERE}/log?role=${ROLE}`);
 
 const user = await signedIn();
