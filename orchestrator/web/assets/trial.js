@@ -45,6 +45,7 @@ async function readTrial() {
   const latest = last?.metrics[sweep.metric];
   show("latest", latest === undefined ? sweep.metric : `${sweep.metric}, last ${number(latest)}`);
   showTimes(trial);
+  show("repeats", found.repeats && `Repeats a setting of ${found.repeats}${found.similarity && `: ${found.similarity}`}.`);
   element("mlflow").hidden = found.mlflow.url === null;
   if (found.mlflow.url !== null) element("mlflow").href = found.mlflow.url;
   announce("progress", `${trial.state}, step ${trial.step} of ${trial.total_steps}`);
