@@ -33,6 +33,7 @@ ACCESS: Mapping[str, Level] = {
     "sign_in_page": "open",
     "start_page": "open",
     "machines_page": "open",
+    "people_page": "open",
     "sweep_page": "open",
     "trial_page": "open",
     "asset": "open",
