@@ -36,6 +36,7 @@ ACCESS: Mapping[str, Level] = {
     "sweep_page": "open",
     "trial_page": "open",
     "asset": "open",
+    "metrics": "viewer",
     "me": "viewer",
     "list_sweeps": "viewer",
     "show_sweep": "viewer",

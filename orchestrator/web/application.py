@@ -18,6 +18,7 @@ from orchestrator.web import (
     event_routes,
     file_routes,
     http_errors,
+    metric_routes,
     page_routes,
     sweep_routes,
     trial_routes,
@@ -33,6 +34,7 @@ from orchestrator.web.http_errors import (
     WrongHost,
     error_response,
 )
+from orchestrator.web.request_times import TimedRequests
 
 PREFIX = "/api/v1"
 
@@ -82,7 +84,9 @@ def application(state: AppState) -> ASGIApp:
     >>> application(AppState(Workspace.at("mlruns")))  # doctest: +SKIP
     """
     compressed = GZipMiddleware(
-        EntityTags(build(state)), minimum_size=COMPRESSED_BYTES, compresslevel=COMPRESSION
+        EntityTags(TimedRequests(build(state), state.times)),
+        minimum_size=COMPRESSED_BYTES,
+        compresslevel=COMPRESSION,
     )
     return Guard(compressed, state)
 
@@ -113,6 +117,7 @@ def build(state: AppState) -> FastAPI:
         api.include_router(routes.ROUTER, prefix=PREFIX)
     api.include_router(change_routes.FILES, prefix=PREFIX)
     api.include_router(page_routes.ROUTER)
+    api.include_router(metric_routes.ROUTER)
     return api
 
 
