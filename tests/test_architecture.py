@@ -28,6 +28,7 @@ DOORS = {
     "fastapi": ("orchestrator/web/",),
     "starlette": ("orchestrator/web/",),
     "uvicorn": ("orchestrator/web/",),
+    "prometheus_client": ("orchestrator/web/",),
     "fsspec": ("orchestrator/storage/store.py",),
     "jax": ("trainables/", "orchestrator/training/engine_cache.py"),
     "flax": ("trainables/",),

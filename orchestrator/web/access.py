@@ -37,6 +37,7 @@ ACCESS: Mapping[str, Level] = {
     "sweep_page": "open",
     "trial_page": "open",
     "asset": "open",
+    "metrics": "viewer",
     "me": "viewer",
     "list_sweeps": "viewer",
     "show_sweep": "viewer",

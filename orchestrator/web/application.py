@@ -22,6 +22,7 @@ from orchestrator.web import (
     event_routes,
     file_routes,
     http_errors,
+    metric_routes,
     page_routes,
     sweep_routes,
     trial_routes,
@@ -37,6 +38,7 @@ from orchestrator.web.http_errors import (
     WrongHost,
     error_response,
 )
+from orchestrator.web.request_times import TimedRequests
 
 ErrorHandler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 
@@ -88,7 +90,9 @@ def application(state: AppState) -> ASGIApp:
     >>> application(AppState(Workspace.at("mlruns")))  # doctest: +SKIP
     """
     compressed = GZipMiddleware(
-        EntityTags(build(state)), minimum_size=COMPRESSED_BYTES, compresslevel=COMPRESSION
+        EntityTags(TimedRequests(build(state), state.times)),
+        minimum_size=COMPRESSED_BYTES,
+        compresslevel=COMPRESSION,
     )
     return Guard(compressed, state)
 
@@ -119,6 +123,7 @@ def build(state: AppState) -> FastAPI:
         api.include_router(routes.ROUTER, prefix=PREFIX)
     api.include_router(change_routes.FILES, prefix=PREFIX)
     api.include_router(page_routes.ROUTER)
+    api.include_router(metric_routes.ROUTER)
     return api
 
 
