@@ -35,6 +35,7 @@ from orchestrator.client.answers import (
     Stopped,
     Submitted,
     SweepAnalysis,
+    SweepAnswer,
     SweepSettings,
     TrialDocument,
     TrialRow,
@@ -189,6 +190,10 @@ class LocalBackend(Backend):
         return api.live.learning_curves(
             sweep, metric, trials=trials, points=points, chosen=chosen, root=self._root
         )
+
+    def result(self, sweep: str) -> SweepAnswer:
+        found = self._found(sweep).results().result()
+        return replace(found, test=finite(found.test))
 
     def analysis(self, sweep: str) -> SweepAnalysis:
         found = self._found(sweep).results().analysis()

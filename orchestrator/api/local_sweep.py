@@ -21,7 +21,14 @@ from tqdm.auto import tqdm
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.trial import Trial
-from orchestrator.client.answers import ComparedSweeps, DetailedStatus, Stopped, SweepAnalysis, TriedNext
+from orchestrator.client.answers import (
+    ComparedSweeps,
+    DetailedStatus,
+    Stopped,
+    SweepAnalysis,
+    SweepAnswer,
+    TriedNext,
+)
 from orchestrator.client.http import URL, HttpBackend
 from orchestrator.client.protocol import Backend
 from orchestrator.driver import preflight
@@ -325,6 +332,14 @@ class Sweep(LoadedSweep):
             BadInput: The sweep has never run.
         """
         return self._backend().report(self.id)
+
+    def result(self) -> SweepAnswer:
+        """Return the chosen trial so far in sentences, as the report begins, and its checkpoint.
+
+        Raises:
+            BadInput: The sweep has never run.
+        """
+        return self._backend().result(self.id)
 
     def analysis(self) -> SweepAnalysis:
         """Return importances of hyperparameters, time by activity, and norms of hidden states.

@@ -14,11 +14,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from orchestrator.assignment import SIZE
-from orchestrator.client.answers import ComparedSweeps
+from orchestrator.client.answers import ComparedSweeps, SweepAnswer
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.analysis import Analysis, analyse
+from orchestrator.report.answer import answer, caveats, findings
 from orchestrator.report.comparison import SideBySide, markdown, side_by_side, tables
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
@@ -58,6 +59,18 @@ class Results:
     def figure(self, name: str) -> go.Figure:
         """Return a figure of the report."""
         return figure(name, self.history, summarise(self.history))
+
+    def result(self) -> SweepAnswer:
+        """Return the chosen trial in sentences, and its checkpoint."""
+        summary = summarise(self.history)
+        chosen = summary.chosen
+        return SweepAnswer(
+            answer(summary).replace("**", ""),
+            findings(summary),
+            caveats(summary),
+            {} if chosen is None else dict(chosen.test),
+            None if chosen is None else chosen.checkpoint,
+        )
 
     def analysis(self) -> Analysis:
         """Return the findings and costs of the sweep so far."""

@@ -594,6 +594,25 @@ class SweepAnalysis:
 
 
 @dataclass(frozen=True)
+class SweepAnswer:
+    """The result of a sweep in sentences, as its report begins.
+
+    Attributes:
+        answer: Sentence on the chosen trial with its values on validation and test.
+        findings: Sentences on its lead over the second best trial, confirmations and published values.
+        caveats: Sentences on the limits of comparisons.
+        test: Metrics of the chosen trial on the test split; empty if it was not evaluated there.
+        checkpoint: Folder of its best checkpoint, or None.
+    """
+
+    answer: str
+    findings: Sequence[str]
+    caveats: Sequence[str]
+    test: Mapping[str, float | None]
+    checkpoint: str | None
+
+
+@dataclass(frozen=True)
 class ComparedSweeps:
     """Sweeps side by side.
 

@@ -134,6 +134,9 @@ class HttpBackend(Backend):
         query = urlencode([*named, ("trials", trials), ("points", points), *own])
         return decoded(answers.LearningCurves, self.call("GET", f"{self._sweep(sweep)}/curves?{query}"))
 
+    def result(self, sweep: str) -> answers.SweepAnswer:
+        return decoded(answers.SweepAnswer, self.call("GET", f"{self._sweep(sweep)}/result"))
+
     def analysis(self, sweep: str) -> answers.SweepAnalysis:
         return decoded(answers.SweepAnalysis, self.call("GET", f"{self._sweep(sweep)}/analysis"))
 

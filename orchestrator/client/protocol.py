@@ -34,6 +34,7 @@ from orchestrator.client.answers import (
     Stopped,
     Submitted,
     SweepAnalysis,
+    SweepAnswer,
     SweepSettings,
     TrialDocument,
     TrialRow,
@@ -129,6 +130,9 @@ class Backend(Protocol):
             points: Largest number of points of a curve, from 2 to 1,000.
             chosen: Numbers of the trials with a curve of their own, instead of the running and the best ones.
         """
+
+    def result(self, sweep: str) -> SweepAnswer:
+        """The chosen trial of a sweep so far in sentences, as the report begins, and its checkpoint."""
 
     def analysis(self, sweep: str) -> SweepAnalysis:
         """Importances of the hyperparameters, the use of time, and hidden norms of the best trial."""

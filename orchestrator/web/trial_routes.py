@@ -14,8 +14,8 @@ from orchestrator.api.local import finite, report_row, trial_row
 from orchestrator.client.answers import LearningCurves, ReportRow, TrialDocument, TrialRow
 from orchestrator.client.protocol import CURVE_POINTS, CURVES
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, ReportRecord, Role, trial_key
-from orchestrator.ledger.sweeps.selection import last_reports_of, violations_of
+from orchestrator.ledger.sweeps.records import ReportRecord, Role, trial_key
+from orchestrator.ledger.sweeps.standing import read_values
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.paging import (
     MOST_WHOLE,
@@ -28,7 +28,7 @@ from orchestrator.web.paging import (
     wrong_cursor,
 )
 from orchestrator.web.sweep_routes import SweepId
-from orchestrator.web.trial_table import TrialColumn, TrialEntry, TrialTable, best_so_far, columns_of, rows_of
+from orchestrator.web.trial_table import TrialColumn, TrialEntry, TrialTable, columns_of, rows_of
 
 ROUTER = APIRouter()
 
@@ -135,25 +135,12 @@ def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
             record, trials = ledger.sweep(sweep_id), ledger.trials(sweep_id)
             if record is None:
                 return TrialTable((), ())
-            maximize, objective = record.facts["direction"] == "maximize", str(record.facts["metric"])
-            last = last_reports_of(record.document)
-            unfinished = {
-                trial.key: value
-                for trial in trials
-                if trial.state in UNFINISHED_TRIAL and trial.step
-                if (
-                    value := best_so_far(
-                        ledger.trial_reports(trial.key), objective, maximize=maximize, last=last
-                    )
-                )
-            }
-            rows = rows_of(
-                trials,
-                maximize=maximize,
-                violations=violations_of(ledger, record),
-                unfinished=unfinished,
-                metrics=ledger.best_metrics(sweep_id) if metrics else {},
-            )
+            at_best: dict[str, Mapping[str, float]] = {}
+            if metrics:
+                unfinished = {row.trial_key: row.metrics for row in ledger.best_of_unfinished(sweep_id)}
+                at_best = {**ledger.best_metrics(sweep_id), **unfinished}
+            maximize = record.facts["direction"] == "maximize"
+            rows = rows_of(trials, read_values(ledger, record, trials), maximize=maximize, metrics=at_best)
             return TrialTable(rows, columns_of(record.document, trials, shown_metrics(ledger, record)))
 
     return app.cache.get(("trials", sweep_id, metrics), read, about=sweep_id)

@@ -11,13 +11,13 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger.sweeps.records import CANDIDATE, UNFINISHED_TRIAL, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.ledger.sweeps.selection import order
+from orchestrator.ledger.sweeps.standing import ValueSoFar
 from orchestrator.placeholders import plain
 from orchestrator.web.paging import SortOrder
 
@@ -31,7 +31,6 @@ MOST_COMPARISONS = 20
 """Largest number of comparisons of a filter."""
 
 _LOGARITHMIC = {"log_uniform", "log_int", "log_normal", "power_of_two"}
-_RANKED = (*CANDIDATE, "PRUNED", *UNFINISHED_TRIAL)
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -209,63 +208,35 @@ def columns_of(
 
 def rows_of(
     trials: Sequence[TrialRecord],
+    values: Mapping[str, ValueSoFar],
     *,
     maximize: bool,
-    violations: Mapping[str, float],
-    unfinished: Mapping[str, tuple[float, ReportRecord]],
     metrics: Mapping[str, Mapping[str, float]],
 ) -> list[TrialEntry]:
     """Return the rows of trials with their ranks.
 
     Args:
         trials: Trials of one sweep.
+        values: Values so far by trial key, from `standing.values_so_far`.
         maximize: Whether a larger value is better.
-        violations: `total_violation` by trial key; missing trials are feasible.
-        unfinished: Value so far of unfinished trials and the report that has it, by trial key.
-        metrics: Metrics at the best step by key of the ended trials, if they were read.
+        metrics: Metrics at the best step by trial key, if they were read.
     """
-    rows = [_unranked(trial, unfinished.get(trial.key), metrics.get(trial.key, {})) for trial in trials]
-    keyed = sorted(
-        (
-            order(
-                row.value, row.trial.number, maximize=maximize, violation=violations.get(row.trial.key, 0.0)
-            ),
-            row.trial.key,
+    numbers = {trial.key: trial.number for trial in trials}
+
+    def place(key: str) -> tuple[float, float, int]:
+        value, _, violation = values[key]
+        return order(value, numbers[key], maximize=maximize, violation=violation)
+
+    ranks = {key: rank for rank, key in enumerate(sorted(values, key=place), start=1)}
+    return [
+        TrialEntry(
+            trial,
+            ranks.get(trial.key),
+            *(values[trial.key][:2] if trial.key in values else (trial.value, trial.best_step)),
+            metrics.get(trial.key, {}),
         )
-        for row in rows
-        if row.value is not None and row.trial.role == "search" and row.trial.state in _RANKED
-    )
-    places = {key: place for place, (_, key) in enumerate(keyed, start=1)}
-    return [replace(row, rank=places.get(row.trial.key)) for row in rows]
-
-
-def _unranked(
-    trial: TrialRecord, so_far: tuple[float, ReportRecord] | None, metrics: Mapping[str, float]
-) -> TrialEntry:
-    if so_far is None:
-        return TrialEntry(trial, None, trial.value, trial.best_step, metrics)
-    value, report = so_far
-    return TrialEntry(trial, None, value, report.step, report.metrics)
-
-
-def best_so_far(
-    reports: Sequence[ReportRecord], metric: str, *, maximize: bool, last: int = 0
-) -> tuple[float, ReportRecord] | None:
-    """Return the value so far of an unfinished trial and its report, or None without a finite one.
-
-    Args:
-        reports: Reports of the trial, by step.
-        metric: Objective.
-        maximize: Whether a larger value is better.
-        last: Number of last reports of which the value is the mean; 0 for the best report.
-    """
-    points = [(report.metrics[metric], report) for report in reports if metric in report.metrics]
-    known = [point for point in points if math.isfinite(point[0])]
-    if not known:
-        return None
-    if last:
-        return fmean(value for value, _ in known[-last:]), known[-1][1]
-    return (max if maximize else min)(known, key=_first)
+        for trial in trials
+    ]
 
 
 def _scale(spec: Any, values: Sequence[Any]) -> Scale:
@@ -293,10 +264,6 @@ def _finite(value: float | None) -> float | None:
 
 def _word(value: Any) -> str:
     return str(plain(value)).lower()
-
-
-def _first(pair: tuple[Any, Any]) -> Any:
-    return pair[0]
 
 
 def _identity(row: TrialEntry) -> str:

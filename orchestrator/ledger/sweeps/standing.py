@@ -81,6 +81,7 @@ class HistoryPoint:
     """A trial in the history of a search.
 
     Attributes:
+        place: Place in the order of the ends, from 1; unfinished trials come last.
         number: Number of the trial.
         state: State of the trial.
         value: Value of the trial so far.
@@ -89,6 +90,7 @@ class HistoryPoint:
         at: Time of its end, or None for an unfinished trial.
     """
 
+    place: int
     number: int
     state: TrialState
     value: float
@@ -211,7 +213,10 @@ def history(
         if best is None or is_improvement:
             best = key, so_far.value
         at = trial.finished_at if trial.state in FINISHED_TRIAL else None
-        points.append(HistoryPoint(trial.number, trial.state, so_far.value, best[1], is_improvement, at))
+        place = len(points) + 1
+        points.append(
+            HistoryPoint(place, trial.number, trial.state, so_far.value, best[1], is_improvement, at)
+        )
     return points
 
 

@@ -91,7 +91,7 @@ def used(pool):
     pid = ray.get(worker.run(os.getpid))
     pool.give_back(worker)
     named = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
-    wait(lambda: any(ray_private.published_borrower(name) == "" for name in named))  # it has taken the message
+    wait(lambda: any(ray_private.published_borrower(name) == "" for name in named))  # has got it
     return pid
 
 def other_process():

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger.sweeps.records import ReportRecord
-from orchestrator.web.trial_table import TrialTable, best_so_far, columns_of, rows_of
+from orchestrator.ledger.sweeps.records import TrialRecord
+from orchestrator.ledger.sweeps.standing import ValueSoFar
+from orchestrator.web.trial_table import TrialTable, columns_of, rows_of
 from tests import sweeps
+from tests.end_to_end.page import running
 from tests.orchestrator.web.server import Client
 
 SWEEP = f"/api/v1/sweeps/{sweeps.SWEEP_ID}"
@@ -25,8 +27,13 @@ def table(*changes: dict[str, Any], maximize: bool = True) -> TrialTable:
     ]
     trials += records[len(changes) :]
     metrics = {one.key: {"val/loss": one.number / 10} for one in trials}
-    rows = rows_of(trials, maximize=maximize, violations={}, unfinished={}, metrics=metrics)
+    rows = rows_of(trials, so_far(trials), maximize=maximize, metrics=metrics)
     return TrialTable(rows, columns_of(sweeps.sweep_record().document, trials, METRICS))
+
+
+def so_far(trials: Sequence[TrialRecord]) -> dict[str, ValueSoFar]:
+    """Return the values of the ended trials that have one."""
+    return {one.key: ValueSoFar(one.value, one.step) for one in trials if one.value is not None}
 
 
 def numbers(rows: Sequence[Any]) -> list[int]:
@@ -43,20 +50,24 @@ def test_pruned_trials_have_a_rank_and_failed_ones_have_none() -> None:
     assert [row.rank for row in table().rows if row.trial.state == "FAILED"] == [None]
 
 
-def test_an_unfinished_trial_has_the_rank_of_its_best_report() -> None:
+def test_an_unfinished_trial_has_the_rank_of_its_value_so_far() -> None:
     trial = sweeps.trial(8, "RUNNING", value=None, best_step=None)
-    reports = [
-        ReportRecord(trial.key, step, f"{trial.key}.1", {"val/accuracy": value}, 0.0)
-        for step, value in ((40, 0.9), (80, float("nan")), (120, 0.7))
-    ]
-    so_far = best_so_far(reports, "val/accuracy", maximize=True)
-    assert so_far == (0.9, reports[0])
-    assert best_so_far(reports, "val/accuracy", maximize=False) == (0.7, reports[2])
-    assert best_so_far(reports, "val/accuracy", maximize=True, last=2) == (pytest.approx(0.8), reports[2])
-    assert best_so_far(reports[1:2], "val/accuracy", maximize=True) is None, "nothing finite"
     trials = [*sweeps.trials(), trial]
-    rows = rows_of(trials, maximize=True, violations={}, unfinished={trial.key: so_far}, metrics={})
+    values = {**so_far(trials), trial.key: ValueSoFar(0.9, 40)}
+    rows = rows_of(trials, values, maximize=True, metrics={})
     assert (rows[-1].rank, rows[-1].value, rows[-1].best_step) == (1, 0.9, 40)
+    worst = rows_of(trials, {**values, trial.key: ValueSoFar(0.9, 40, 0.1)}, maximize=True, metrics={})
+    assert worst[-1].rank == len(values), "a feasible trial is better"
+
+
+def test_the_api_ranks_a_running_trial_by_its_best_checkpoint(client: Client) -> None:
+    with running(client, 8) as report:
+        report(40, 0.9)
+        report(80, 0.7)
+        page = client.get(f"{SWEEP.removeprefix('/api/v1')}/trials?sort=rank&limit=1&metric=val/accuracy")
+    [row] = page["trials"]
+    assert (row["number"], row["so_far"], row["so_far_step"], row["last"]) == (8, 0.9, 40, 0.7)
+    assert (row["value"], row["metrics"]) == (None, {"val/accuracy": 0.9})
 
 
 @pytest.mark.parametrize(
