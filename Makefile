@@ -67,6 +67,7 @@ test: $(STAMP) packages  ## Run every test that can run here, except the slow on
 	@$(BIN)/python -m tests.simulation 0 --count 2000 --size short
 	@$(BIN)/python -m tests.simulation 0 --count 500 --size promotion
 	@$(BIN)/python -m tests.simulation 0 --count 200 --size ending
+	@$(BIN)/python -m tests.simulation 0 --count 200 --size request
 	@$(BIN)/python -m tests.simulation 0 --count 2000 --size lending
 	@$(BIN)/python -m pytest $(TESTS) -m "not slow" tests
 

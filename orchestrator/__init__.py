@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def search_installed_modules_alone() -> None:
-    """Import nothing from the working folder, here and in processes of this package that are started here.
+    """Exclude the working folder from the imports of this process and of its processes of this package.
 
     `python -m` searches the working folder first, and a `trainables.py`, `yaml.py` or `json.py` in it would
     be taken for a module of this package or of a library.
@@ -136,4 +136,13 @@ def __getattr__(name: str) -> Any:
     """Import a name of the API when it is first used: workers and quick verbs need not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"orchestrator.{_MODULES[name]}"), name)
+    try:
+        module = import_module(f"orchestrator.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("orchestrator."):
+            raise
+        if name == "Sweep":
+            return import_module("orchestrator.client.http").ClientSweep
+        message = f"{name} needs the ledger, and only the client is installed here: install rotrnn-sweeps"
+        raise ImportError(f"{message} instead of rotrnn-sweeps-client.", name=error.name) from None
+    return getattr(module, name)

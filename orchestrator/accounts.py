@@ -22,7 +22,7 @@ from pathlib import Path
 from orchestrator.errors import BadInput
 
 CODE_AS_USERS = "SWEEP_CODE_AS_USERS"
-"""Environment variable: group whose members' code runs as their own accounts; unset to run no code so."""
+"""Environment variable: group whose members' code runs as their own accounts; none if unset."""
 
 UMASK = "SWEEP_UMASK"
 """Environment variable: umask of the created files.

@@ -18,6 +18,10 @@ SIZE = "size/"
 """Prefix of the metrics of a `trainables.cost.Cost`, in a trial's first report."""
 
 
+OUT_OF_GPU_MEMORY = "out of GPU memory"
+"""Cause of a failure on a GPU whose memory is full; that of the machine's memory is `out of memory`."""
+
+
 def shown_as(metric: str) -> str:
     """Return the key of a metric in the results that Ray Tune and stopping rules read.
 
@@ -162,14 +166,14 @@ class Outcome:
             `seconds/...`, and in a trial's first report `size/...`.
         checkpoint: Checkpoint at `step`, or None if nothing was saved since the last outcome.
         interrupted: Whether the attempt ended because of a stop request, perhaps before it began.
-        failure: Cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`, `disk
-            limit`, `error`), or None.
+        failure: Cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `out of GPU memory`,
+            `time limit`, `disk limit`, `error`), or None.
         message: Message about the failure, in one line.
         engine: Name of the shared engine that answered, or None.
         node: Name of the attempt's machine.
-        queued: Whether this is only a sign of life of an attempt that waits for a slot of its engine, or for
-            the engine's device if `engine` is None.
-        training: Whether this is only a sign of life of an attempt that trains towards its next report.
+        queued: Whether this is only a heartbeat of an attempt that waits for a slot of its engine, or for the
+            engine's device if `engine` is None.
+        training: Whether this is only a heartbeat of an attempt that trains towards its next report.
         held: Seconds since the attempt got its slot of a shared engine; None without a slot.
         alone: Whether, beside `queued`, the engine trains nothing else until the attempt's next report.
         complete: Whether a function or a command, and with it the trial, has ended before its last step.

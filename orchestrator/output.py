@@ -1,7 +1,7 @@
-"""Output of commands: escaped text, and what happens when its reader has gone or the disk is full.
+"""Output of commands: escaping of text, and behaviour when the reader is gone or the disk is full.
 
-Scripts, names and metrics can hold what a terminal executes: sequences that rename its window, move its
-cursor or fill its clipboard. A verb therefore prints by `Console` and `write`, which show them escaped.
+Scripts, names and metrics can contain control sequences, which rename a terminal's window, move its cursor or
+fill its clipboard. A verb therefore prints by `Console` and `write`, which escape them.
 
 A command that only shows something ends as other tools do. One that drives sweeps or serves goes on without
 its output: `sweep FILE | head` must not end a sweep of a day.
@@ -37,7 +37,7 @@ _EXECUTED = re.compile(
 
 
 def escaped(text: str) -> str:
-    """Return a text in which no character moves the cursor, hides other text or is an order to a terminal."""
+    """Return a text with its control characters escaped, which could move the cursor or hide other text."""
     lines = text.replace("\r\n", "\n")
     return _EXECUTED.sub(lambda found: found.group().encode("unicode_escape").decode(), lines)
 
@@ -62,26 +62,26 @@ def write_raw(text: str) -> None:
 
 
 class Console(rich.console.Console):
-    """A console that shows escaped what a terminal would execute, unless rich itself has styled it so."""
+    """A console that escapes control characters, except those of rich's own styles."""
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects; rich would leave out some of the characters that are shown escaped here."""
+        """Print objects, and escape some characters that rich would drop."""
         shown = (escaped(one) if isinstance(one, str) else one for one in objects)
         super().print(*shown, **{"emoji": False, **options})  # rich would draw the name :train: as a train
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of what is printed, the cells of tables and the lines of displays among it."""
+        """Yield the segments of the output, including cells of tables and lines of displays."""
         for segment in super().render(renderable, options):
             text, style, control = segment
             yield segment if control else Segment(escaped(text), style)
 
 
 class _Output(io.FileIO):
-    """The file of an output stream; once it takes no more, what follows is dropped.
+    """The file of an output stream, which drops all output after a failed write.
 
     Args:
         descriptor: Descriptor of the stream.
-        goes_on: Whether the command goes on then.
+        goes_on: Whether the command continues after that.
     """
 
     def __init__(self, descriptor: int, *, goes_on: bool) -> None:
@@ -103,18 +103,19 @@ class _Output(io.FileIO):
             raise NoSpace("standard output", "cannot be written", os.strerror(error.errno), remedy) from None
 
     def _drop(self) -> None:
-        """Have the end of the process write what it still holds to nowhere."""
+        """Discard the buffered output at the end of the process."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.fileno())
         os.close(nowhere)
 
 
 def protect(*, goes_on: bool) -> None:
-    """Replace both output streams of this process; characters that the locale lacks are replaced in them too.
+    """Wrap both output streams of this process, so that a closed pipe or a missing character raises no
+    traceback.
 
     Args:
-        goes_on: Whether the command goes on once its standard output takes no more. It always does without
-            its standard error.
+        goes_on: Whether the command continues after its standard output is closed or full. It always
+            continues without standard error.
     """
     sys.stdout = _protected(sys.stdout, goes_on=goes_on)
     sys.stderr = _protected(sys.stderr, goes_on=True)

@@ -112,8 +112,8 @@ class ConditionalText:
     def applies(self, values: Mapping[str, Any]) -> bool:
         """Return True if the text is used.
 
-        A value is given unless it is False, None or an empty text. Without the hyperparameter, as where its
-        condition does not hold, neither text is used.
+        A value is given unless it is False, None or an empty text. If the trial does not have the
+        hyperparameter, because its condition does not hold, neither text is used.
         """
         if self.name not in values:
             return False

@@ -68,7 +68,7 @@ def is_named_secret(name: str) -> bool:
 
 
 def is_plain(value: str) -> bool:
-    """Return True if a value is a flag or a short number, and so no secret whatever its name is."""
+    """Return True if a value is a flag or a short number, and therefore not a secret, whatever its name."""
     return bool(_PLAIN.fullmatch(value))
 
 

@@ -1,4 +1,4 @@
-"""Origin of a sweep: commit, versions and command line; and which code this is.
+"""Origin of a sweep: commit, package versions and command line, and the identity of this code.
 
 `git_commit` and `file_at` fork: call them before Ray or JAX start threads.
 """
@@ -42,11 +42,11 @@ def git_commit(folder: Path = Path(), account: Account | None = None) -> str:
 
 
 def changes(folder: Path, left_out: Sequence[str], account: Account | None = None) -> str:
-    """Return the difference of a folder's tracked files from the commit; empty outside git.
+    """Return the diff of a folder's tracked files against the commit; empty outside git.
 
     Args:
         folder: Folder of the code.
-        left_out: Patterns of names of files.
+        left_out: File name patterns to exclude.
         account: Account as which git runs, or None for that of this process.
     """
     others = [f":(exclude,glob)**/{pattern}" for pattern in left_out]

@@ -305,7 +305,7 @@ def niceness(default: int = 0) -> int:
 
 
 def lower_priority(pid: int) -> None:
-    """Give a process, and its session, which must be its own, the niceness of this driver.
+    """Set a process and its session, which must be its own, to the niceness of this driver.
 
     The niceness applies to the process's first thread and to everything that it starts from now on.
     """
@@ -317,7 +317,7 @@ def lower_priority(pid: int) -> None:
 
 
 def lower_session(pid: int) -> None:
-    """Give the session of a process, which must be its own, the niceness of the process.
+    """Set the session of a process, which must be its own, to the niceness of the process.
 
     Linux may first share processors between sessions (autogroups). A new session then has normal priority,
     whatever the niceness of its processes.

@@ -35,8 +35,7 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
-    "orchestrator/api/local.py",
-    "orchestrator/api/local_sweep.py",
+    "orchestrator/api/loaded_sweep.py",
     "orchestrator/api/planning.py",
     "orchestrator/api/trial.py",
     "orchestrator/cli/options.py",

@@ -89,11 +89,11 @@ def order_of_steps(step: Array, steps: int, batch: int, size: int, seed: Array) 
 
 
 def order_of_streams(step: Array, steps: int, batch: int, size: int, seed: Array) -> Array:
-    """Return the examples of consecutive steps, int32 (steps, batch), where each row reads on.
+    """Return the examples of consecutive steps, int32 (steps, batch), where each row reads consecutive ones.
 
-    An epoch has size // batch steps. Row b begins it at example o + b * (size // batch) and reads every step
-    the example after; o follows from seed and epoch. Behind the last example comes the first. No example is
-    read twice in an epoch, and fewer than `batch` of them, in each epoch others, are left out.
+    An epoch has size // batch steps. Row b begins it at example o + b * (size // batch), where o depends on
+    seed and epoch, and reads the next example at each step; the first example follows the last. No example is
+    read twice in an epoch. Fewer than `batch` examples are left out, different ones in each epoch.
 
     Args:
         step: Int32, steps done before the first of these.

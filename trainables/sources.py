@@ -129,7 +129,7 @@ def _file_below(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def holds_no_code(folder: Path) -> bool:
-    """Return True for a folder that is hidden, a virtual environment, or named as data and results are."""
+    """Return True for a folder that is hidden, is a virtual environment, or has a name of data or results."""
     return folder.name.startswith(".") or folder.name in NO_CODE or is_environment(folder)
 
 

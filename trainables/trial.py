@@ -218,8 +218,9 @@ def variable_of(name: str) -> str:
     return f"SWEEP_PARAM_{name.replace('.', '_').upper()}"
 
 
-METRIC_SOURCES: Mapping[str, tuple[str, ...]] = {"file": ("step",), "tensorboard": ()}
-"""Keys of a script's `metrics` that name a file or a folder, not a pattern, each with the keys beside it."""
+METRIC_SOURCES: Mapping[str, tuple[str, ...]] = {"file": ("step",), "tensorboard": (), "source": ()}
+"""Keys of a script's `metrics` that name a file, a folder or MLflow, not a pattern, each with the keys beside
+it."""
 
 
 @dataclass(frozen=True)
@@ -237,8 +238,8 @@ class ScriptSettings:
         memory: Largest total memory of its processes in bytes, or None.
         minutes: Longest time of an attempt, or None.
         disk: Largest disk space of an attempt in bytes, or None.
-        metrics: Where reports come from if the script sends none: a pattern of printed lines by metric, or
-            `file` or `tensorboard` with a path; empty if it sends them.
+        metrics: Source of the reports if the script sends none: a pattern of printed lines by metric, or
+            `file` or `tensorboard` with a path, or `source` with `mlflow`; empty if it sends them.
         gpu: GPUs of the trial on each of its nodes, or its share of one.
         nodes: Nodes of the trial, on each of which the function or command runs.
     """

@@ -3,7 +3,6 @@
 SWEEP_URL is the address of the service, and SWEEP_TOKEN the token that `sweep user add` has printed.
 """
 
-import os
 from pathlib import Path
 
 from orchestrator import Sweep
@@ -12,7 +11,7 @@ from orchestrator.client.following import follow
 
 def main():
     """Submit, follow and fetch."""
-    service = Sweep.connect(os.environ["SWEEP_URL"])
+    service = Sweep.connect()
     sweep = service.submit(Path(__file__).with_name("copy.yaml"), key="remote-example")
     follow(service, sweep.id, print, start=0)
     Path("report.html").write_bytes(service.report(sweep.id))

@@ -29,7 +29,7 @@ class DrainedMachine:
     """A machine that is drained.
 
     Attributes:
-        answer: Answer of Ray, which starts nothing more on the machine.
+        answer: Answer of Ray to the request to start nothing more on the machine.
         workers: Number of workers that save their trials.
     """
 
@@ -79,7 +79,7 @@ def check_file(file: Path) -> Sequence[BadInput]:
 
 
 def make_token(*, root: str | Path | None = None) -> Path:
-    """Return the file of the token of the user's clusters, which only the user can read; create it if needed.
+    """Return the user's cluster token file, which only the user can read; create it if it is missing.
 
     Args:
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
@@ -96,7 +96,7 @@ def leave(seconds: float) -> DrainedMachine:
     """Drain this machine: Ray starts nothing more on it, and its workers save their trials and end.
 
     Args:
-        seconds: Seconds until the machine ends.
+        seconds: Seconds until the machine is reclaimed.
     """
     return DrainedMachine(drain.drain(seconds), drain.terminate_workers())
 

@@ -30,11 +30,11 @@ _MOST_TRIALS = 10_000
 
 @dataclass(frozen=True)
 class Imported:
-    """What an import has read.
+    """The result of an import.
 
     Attributes:
         text: Text of the search-space file.
-        notes: What could not be translated and what was guessed, a line each.
+        notes: Lines about parts that could not be translated, and about guesses.
         known: Text of a CSV file of known results, or '' if there are none.
         rows: Number of known results.
     """
@@ -56,8 +56,8 @@ def imported(
     """Return the search-space file of a file, a folder or a storage of another tool. No code of it is run.
 
     Args:
-        source: Path of a YAML file of W&B or Hydra, of a storage of Optuna or of a folder of results of Ray
-            Tune, or URL of a storage of Optuna.
+        source: Path of a W&B or Hydra YAML file, an Optuna storage or a folder with Ray Tune results, or URL
+            of an Optuna storage.
         overrides: Overrides of Hydra's command line.
         study: Name of the study in a storage that has several.
         objective: Section `objective` for results that do not name their metric.
@@ -100,7 +100,7 @@ def _check_options(
     """Check that options suit the kind of the source.
 
     Raises:
-        BadInput: One has no effect on it.
+        BadInput: An option has no effect on this kind of source.
     """
     if overrides and kind != "yaml":
         raise _misplaced("OVERRIDE", _OF_HYDRA)
@@ -115,7 +115,7 @@ def _misplaced(option: str, source: str) -> BadInput:
 
 
 def _kind_of(source: str, path: Path) -> str:
-    """Return `optuna`, `ray` or `yaml`.
+    """Return the kind of a source: `optuna`, `ray` or `yaml`.
 
     Raises:
         BadInput: The source is a script, does not exist or cannot be read.

@@ -58,7 +58,7 @@ def _read(sweep: SweepConfig, known: KnownResults, folder: Path) -> KnownResults
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "no result"
         remedy = f"It needs columns of {', '.join([*sweep.search, *sweep.objective_metrics])}."
         raise BadInput("known", f"{found.source} must have a result in the search", why, remedy)
-    return found
+    return replace(found, run=known.run)
 
 
 def _rows(sweep: SweepConfig, source: str, folder: Path) -> list[dict[str, Any]]:
@@ -75,12 +75,12 @@ def _rows(sweep: SweepConfig, source: str, folder: Path) -> list[dict[str, Any]]
 
 
 def _existing(address: str, folder: Path) -> str:
-    """Return an address, with an absolute path if it is of this machine.
+    """Return the address of a database, with an absolute path for a file of this machine.
 
-    Optuna and MLflow would create what does not exist.
+    Optuna and MLflow would create a missing database.
 
     Raises:
-        BadInput: There is none.
+        BadInput: The database does not exist.
     """
     is_sqlite = address.startswith(_SQLITE)
     if "://" in address and not is_sqlite:

@@ -9,11 +9,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.api import clusters, priorities, serving, status, user_admin
-from orchestrator.api.live import learning_curves, live
-from orchestrator.api.local_sweep import Sweep
-from orchestrator.api.planning import planned
-from orchestrator.api.trial import Trial, WorkerLogs
+from orchestrator import api
+from orchestrator.api import status
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import (
     AddedUser,
@@ -46,19 +43,27 @@ from orchestrator.client.answers import (
 )
 from orchestrator.client.names import one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
-from orchestrator.config.trainable import resources_of
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput, WrongState
 from orchestrator.ledger.holder import Holder
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import QueueSettings
+from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop
+from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
-from orchestrator.ledger.sweeps.pareto import ParetoFront
-from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.pareto import ParetoFront, read_front
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_SWEEP,
+    SIMILARITY,
+    ReportRecord,
+    SweepRecord,
+    TrialRecord,
+)
+from orchestrator.report.answer import similarity
 from orchestrator.sharing.pool_rows import UNIT, Owner
-from trainables import checkpoint
 
 Row = TypeVar("Row")
 
@@ -86,14 +91,15 @@ class LocalBackend(Backend):
         return status.status(sweep, root=self._root)
 
     def live(self, sweep: str | None = None) -> LiveSweep:
-        return live(sweep, root=self._root)
+        return api.live.live(sweep, root=self._root)
 
     def changes(self, sweep: str) -> Changes:
         return status.changes(sweep, root=self._root)
 
     def pareto(self, sweep: str) -> ParetoFront:
         """The trials of a sweep that no other one dominates in all objectives, and their hypervolume."""
-        return self._found(sweep).pareto()
+        with self.workspace.ledger() as ledger:
+            return read_front(ledger, _recorded(ledger, one_of(known_sweeps(ledger), sweep)))
 
     def trials(self, sweep: str) -> Sequence[TrialRow]:
         with self.workspace.ledger() as ledger:
@@ -101,9 +107,9 @@ class LocalBackend(Backend):
         return [trial_row(record) for record in sorted(found, key=lambda one: one.role != "search")]
 
     def trial(self, trial: str) -> TrialDocument:
-        found = Trial.named(trial, root=self._root)
+        found = api.trial.Trial.named(trial, root=self._root)
         history = found.history()
-        log = found.log() if history.attempts else WorkerLogs("", (), ())
+        log = found.log() if history.attempts else api.trial.WorkerLogs("", (), ())
         unshown, last = found.unshown_metrics, history.reports[-1] if history.reports else None
         with self.workspace.ledger() as ledger:
             sweep = ledger.sweep(found.record.sweep_id)
@@ -115,9 +121,7 @@ class LocalBackend(Backend):
             seed=found.record.seed,
             attempts=[_row(AttemptRow, attempt) for attempt in history.attempts],
             checkpoints=[
-                _row(CheckpointRow, saved)
-                for saved in history.checkpoints
-                if not checkpoint.is_empty(Path(saved.path))
+                _row(CheckpointRow, saved) for saved in history.checkpoints if not found.is_empty(saved)
             ],
             evaluations=[_row(EvaluationRow, evaluation) for evaluation in evaluations],
             last_report=report_row(last) if last else None,
@@ -126,15 +130,18 @@ class LocalBackend(Backend):
             has_log=self.workspace.paths.log(sweep.id, found.key).exists(),
             mlflow=mlflow,
             code_changes=found.code_changes(),
-            resources=resources_of(sweep.document),
+            resources=found.resources(),
             elsewhere=log.elsewhere,
             nodes=log.nodes,
             repeats=found.record.repeats,
+            similarity=_similarity(sweep.facts.get(SIMILARITY, {}).get(found.record.repeats)),
             by_hand=found.by_hand(),
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:
-        return [report_row(record) for record in Trial.named(trial, root=self._root).history().reports]
+        return [
+            report_row(record) for record in api.trial.Trial.named(trial, root=self._root).history().reports
+        ]
 
     def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
         with self.workspace.ledger() as ledger:
@@ -167,7 +174,7 @@ class LocalBackend(Backend):
         return LogPart(part.start, part.end, part.size, part.text, note, is_over)
 
     def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
-        found = Trial.named(trial, root=self._root)
+        found = api.trial.Trial.named(trial, root=self._root)
         file = self.workspace.paths.log(found.record.sweep_id, found.key)
         return log_part(file, start, length) if file.exists() else LogPart(0, 0, 0, "")
 
@@ -180,14 +187,16 @@ class LocalBackend(Backend):
         points: int = CURVE_POINTS,
         chosen: Sequence[int] | None = None,
     ) -> LearningCurves:
-        return learning_curves(sweep, metric, trials=trials, points=points, chosen=chosen, root=self._root)
+        return api.live.learning_curves(
+            sweep, metric, trials=trials, points=points, chosen=chosen, root=self._root
+        )
 
     def result(self, sweep: str) -> SweepAnswer:
-        found = Sweep.find(sweep, root=self._root).result()
+        found = self._found(sweep).results().result()
         return replace(found, test=finite(found.test))
 
     def analysis(self, sweep: str) -> SweepAnalysis:
-        found = Sweep.find(sweep, root=self._root).analysis()
+        found = self._found(sweep).results().analysis()
         norms = [Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
         importances = [_row(ImportanceRow, importance) for importance in found.importances]
         return SweepAnalysis(importances, found.spent.parts(), found.best, norms)
@@ -195,19 +204,17 @@ class LocalBackend(Backend):
     def compare(self, sweeps: Sequence[str], *, tuning: bool = False, page: bool = False) -> ComparedSweeps:
         if not sweeps:
             raise BadInput("sweeps", "must name at least one sweep", "", "`list` shows all sweeps.")
-        first, *others = [Sweep.find(name, root=self._root) for name in sweeps]
-        compared = first.compared(others, tuning=tuning, page=page)
+        first, *others = [self._found(name) for name in sweeps]
+        compared = first.results().answer([other.history() for other in others], tuning=tuning, page=page)
         return replace(compared, document=finite(compared.document))
 
     def replay(
         self, sweep: str, schedulers: Sequence[str] = (), workers: Sequence[int] = (), *, draws: int = 1
     ) -> ReplayReport:
-        from orchestrator.api.replays import replay_sweep  # Ray takes seconds to import
-
-        return replay_sweep(Sweep.find(sweep, root=self._root), schedulers, workers, draws=draws)
+        return api.replays.replay_sweep(self._found(sweep), schedulers, workers, draws=draws)
 
     def report(self, sweep: str) -> bytes:
-        return Sweep.find(sweep, root=self._root).report().html.read_bytes()
+        return self._found(sweep).write_report().html.read_bytes()
 
     def submit(
         self,
@@ -218,7 +225,9 @@ class LocalBackend(Backend):
         new: bool = False,
         key: str | None = None,
     ) -> Submitted:
-        return _submitted(serving.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key))
+        return _submitted(
+            api.serving.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key)
+        )
 
     def validate(
         self,
@@ -228,41 +237,65 @@ class LocalBackend(Backend):
         overrides: Sequence[str] = (),
         sizes: bool = True,
     ) -> PlannedSweep:
-        return planned(self._loaded(file, profile, overrides), sizes=sizes)
+        return api.planning.planned(self._loaded(file, profile, overrides), sizes=sizes)
 
-    def stop(self, sweep: str) -> Stopped:
-        selected = Sweep.find(sweep, root=self._root)
-        driver = selected.stop()
-        return Stopped(selected.id, str(driver) if driver else None)
+    def stop(self, sweep: str, *, asked: Asked | None = None) -> Stopped:
+        """Save every trial and stop; the sweep stays stopped until `resume`.
 
-    def try_setting(self, sweep: str, params: Mapping[str, Any]) -> TriedNext:
-        """Ask an unfinished sweep to try a setting next."""
-        return Sweep.find(sweep, root=self._root).try_setting(params)
+        Args:
+            sweep: Name of the sweep.
+            asked: Entry for the audit log; one of the command line if None.
+        """
+        with self.workspace.ledger() as ledger:
+            sweep_id = one_of(known_sweeps(ledger), sweep)
+            driver = holder(ledger, sweep_id)
+            submission = submissions.submission(ledger, sweep_id)
+            if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
+                state = status.detailed(ledger, sweep_id, self.workspace).state
+                remedy = "`status` shows the state of a sweep."
+                raise WrongState(sweep_id, "must be running to be stopped", state, remedy)
+            ask_to_stop(ledger, sweep_id, asked=asked or Asked(COMMAND_LINE, "stop", sweep_id))
+        return Stopped(sweep_id, str(driver) if driver else None)
+
+    def try_setting(self, sweep: str, params: Mapping[str, Any], *, asked: Asked | None = None) -> TriedNext:
+        """Ask an unfinished sweep to try a setting next.
+
+        Args:
+            sweep: Name of the sweep.
+            params: Values of some or all hyperparameters; the sampler completes them.
+            asked: Entry for the audit log; one of the command line if None.
+        """
+        found = self._found(sweep)
+        with self.workspace.ledger() as ledger:
+            given, waiting = found.to_try(ledger, params)
+            entry = asked or Asked(COMMAND_LINE, "try", found.id, {"params": given})
+            ask_to_try(ledger, found.id, given, entry)
+        return TriedNext(found.id, given, waiting)
 
     def resume(self, sweep: str) -> SweepSettings:
-        return settings_row(*priorities.resume(sweep, root=self._root))
+        return settings_row(*api.priorities.resume(sweep, root=self._root))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
-        extended = self._found(sweep).extend(**budget)
-        return _submitted(serving.submit(extended, key=key, only_ended=True))
+        extended = self._found(sweep).extended(**budget)
+        return _submitted(api.serving.submit(extended, key=key, only_ended=True))
 
     def retry(self, sweep: str, *, key: str | None = None) -> Submitted:
         selected = self._found(sweep)
         check_retry(selected)
-        options = {serving.RETRY_FAILED: True}
-        return _submitted(serving.submit(selected, key=key, only_ended=True, options=options))
+        options = {api.serving.RETRY_FAILED: True}
+        return _submitted(api.serving.submit(selected, key=key, only_ended=True, options=options))
 
     def queue(self) -> Sequence[QueuedSweep]:
-        return priorities.queue(root=self._root)
+        return api.priorities.queue(root=self._root)
 
     def pools(self) -> Sequence[Pool]:
-        return clusters.pools(root=self._root)
+        return api.clusters.pools(root=self._root)
 
     def move(self, sweep: str, priority_class: str, *, weight: float = 1.0) -> SweepSettings:
-        return settings_row(*priorities.change(sweep, priority_class, weight=weight, root=self._root))
+        return settings_row(*api.priorities.change(sweep, priority_class, weight=weight, root=self._root))
 
     def quota(self, owner: str) -> QuotaRow:
-        return quota_row(priorities.quota(owner, root=self._root))
+        return quota_row(api.priorities.quota(owner, root=self._root))
 
     def set_quota(
         self,
@@ -276,35 +309,37 @@ class LocalBackend(Backend):
     ) -> QuotaRow:
         root = self._root
         return quota_row(
-            priorities.quota(
+            api.priorities.quota(
                 owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, new=new, root=root
             )
         )
 
     def users(self) -> Sequence[User]:
-        return user_admin.users(root=self._root)
+        return api.user_admin.users(root=self._root)
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
-        added, token = user_admin.add(name, role, days=days, root=self._root)
+        added, token = api.user_admin.add(name, role, days=days, root=self._root)
         return AddedUser(**asdict(added), token=token)
 
     def revoke_user(self, name: str) -> User:
-        return user_admin.revoke(name, root=self._root)
+        return api.user_admin.revoke(name, root=self._root)
 
     def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
-        return user_admin.audit_log(limit=limit, root=self._root)
+        return api.user_admin.audit_log(limit=limit, root=self._root)
 
-    def _found(self, sweep: str) -> Sweep:
-        return Sweep.find(sweep, root=self._root, data=self.workspace.data)
+    def _found(self, sweep: str) -> api.loaded_sweep.LoadedSweep:
+        return api.loaded_sweep.LoadedSweep.find(sweep, root=self._root, data=self.workspace.data)
 
     def _loaded(
         self, file: str | Path, profile: str | None, overrides: Sequence[str], *, new: bool = False
-    ) -> Sweep:
+    ) -> api.loaded_sweep.LoadedSweep:
         root, data = self._root, self.workspace.data
-        return Sweep.load(file, profile=profile, overrides=overrides, new=new, root=root, data=data)
+        return api.loaded_sweep.LoadedSweep.load(
+            file, profile=profile, overrides=overrides, new=new, root=root, data=data
+        )
 
 
-def check_retry(sweep: Sweep) -> None:
+def check_retry(sweep: api.loaded_sweep.LoadedSweep) -> None:
     """Check that a sweep has failed trials, if it has finished.
 
     Raises:
@@ -312,6 +347,13 @@ def check_retry(sweep: Sweep) -> None:
     """
     if sweep.state in FINISHED_SWEEP and not sweep.failed():
         raise WrongState(sweep.id, "has no failed trials to retry", "", "Extend it to continue.")
+
+
+def _recorded(ledger: Ledger, sweep_id: str) -> SweepRecord:
+    record = ledger.sweep(sweep_id)
+    if record is None:
+        raise BadInput(sweep_id, "has not run yet", "", "`status` shows its state.")
+    return record
 
 
 def log_part(file: Path, start: int, length: int) -> LogPart:
@@ -358,6 +400,11 @@ def quota_row(owner: Owner) -> QuotaRow:
 def _submitted(submitted: tuple[submissions.Submission, bool]) -> Submitted:
     submission, added = submitted
     return Submitted(submission.sweep_id, submission.state, added)
+
+
+def _similarity(facts: Mapping[str, Any] | None) -> str:
+    """Return the recorded similarity of earlier results in words; '' if none is recorded."""
+    return "" if facts is None else similarity(facts["shared"], facts["correlation"], facts["weight"])
 
 
 def _row(kind: type[Row], record: object) -> Row:

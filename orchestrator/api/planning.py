@@ -20,7 +20,7 @@ from trainables.layers import LAYERS
 from trainables.trial import ModelSettings
 
 if TYPE_CHECKING:
-    from orchestrator.api.local_sweep import Plan, SizedNetwork, Sweep
+    from orchestrator.api.loaded_sweep import LoadedSweep, Plan, SizedNetwork
 
 
 def planned_file(
@@ -34,7 +34,7 @@ def planned_file(
 ) -> PlannedSweep:
     """Return what a search-space file would run on this machine; nothing is written.
 
-    The file is read before the ledger and the driver are imported, which a wrong file need not wait for.
+    The file is read before the ledger and the driver are imported, so that mistakes are reported at once.
 
     Args:
         path: The file.
@@ -53,19 +53,21 @@ def planned_file(
     except Mistake as mistake:
         if mistake.repaired is None or mistake.repaired.trainable is None:
             raise  # otherwise `Sweep.load` also looks for mistakes in the code
-    from orchestrator.api.local_sweep import Sweep
+    from orchestrator.api.loaded_sweep import LoadedSweep
 
-    loaded = Sweep.load(path, profile=profile, overrides=overrides, hardware=hardware, root=root, data=data)
+    loaded = LoadedSweep.load(
+        path, profile=profile, overrides=overrides, hardware=hardware, root=root, data=data
+    )
     return planned(loaded, work=work)
 
 
 def planned(
-    sweep: Sweep, owner: str | None = None, *, sizes: bool = True, work: bool = False
+    sweep: LoadedSweep, owner: str | None = None, *, sizes: bool = True, work: bool = False
 ) -> PlannedSweep:
     """Return the plan of a sweep on this machine; write nothing.
 
     Args:
-        sweep: Sweep to plan.
+        sweep: LoadedSweep to plan.
         owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
         sizes: Whether to count the parameters of all networks of the search space, which takes seconds.
         work: Whether to count the floating-point operations of a training step too.
@@ -103,7 +105,7 @@ def planned(
     )
 
 
-def _lines(sweep: Sweep, plan: Plan) -> Iterator[str]:
+def _lines(sweep: LoadedSweep, plan: Plan) -> Iterator[str]:
     what, training = sweep.specification, sweep.specification.training
     yield f"{sweep.id}: valid"
     if what.trainable is None or what.trainable.kind == "program":
@@ -142,7 +144,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _cost(sweep: Sweep, plan: Plan) -> Iterator[str]:
+def _cost(sweep: LoadedSweep, plan: Plan) -> Iterator[str]:
     what, cost = sweep.specification, plan.estimate
     if cost is None:
         yield "time and memory: unknown, no sweep in this ledger has run the same program"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.client.answers import ReplayedScheduler, ReplayReport
 from orchestrator.config import from_dict
 from orchestrator.config.document import Violation
@@ -36,14 +36,14 @@ ALTERNATIVES = (
 
 MOST_PER_DRAW = 64
 LONGEST_LINE = 16 << 20
-"""Largest number of bytes of a line of a table, once unpacked."""
+"""Largest size of an unpacked line of a table in bytes."""
 
 STEPS = 1000
-"""Steps into which a published curve is divided: each trial's clock is the share of its own length."""
+"""Steps into which a published curve is divided: steps of each trial are fractions of its own length."""
 
 
 def replay_sweep(
-    sweep: Sweep, named: Sequence[str] = (), workers: Sequence[int] = (), draws: int = 1, seed: int = 0
+    sweep: LoadedSweep, named: Sequence[str] = (), workers: Sequence[int] = (), draws: int = 1, seed: int = 0
 ) -> ReplayReport:
     """Replay the search of a sweep of the ledger.
 

@@ -1,12 +1,12 @@
 """Results of a sweep as pandas frames, figures, a report, an Optuna storage or TensorBoard files.
 
-Plotly, Optuna, pandas and tensorboardX take seconds to import, so `orchestrator.api.local_sweep` imports this
-module only when it needs one of them.
+Plotly, Optuna, pandas and tensorboardX take seconds to import, so `orchestrator.api.loaded_sweep` imports
+this module only when it needs one of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,9 +76,9 @@ class Results:
         """Return the findings and costs of the sweep so far."""
         return analyse(self.history)
 
-    def report(self, folder: Path) -> ReportFiles:
-        """Write the report."""
-        return write_history(self.history, folder)
+    def report(self, folder: Path, log_of: Callable[[str], Path]) -> ReportFiles:
+        """Write the report; `log_of` returns the log of a trial by its key."""
+        return write_history(self.history, folder, log_of)
 
     def compared(self, others: Iterable[History], *, tuning: bool) -> SideBySide:
         """Return the comparison of this sweep with others, with tuning curves if `tuning`."""

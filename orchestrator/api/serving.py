@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator import provenance
 from orchestrator.accounts import CODE_AS_USERS
-from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import detached, preflight, user_code
@@ -83,7 +83,7 @@ def serve(
         drivers: Largest number of concurrent drivers.
         stop_drivers: Whether the drivers save their trials and end too, as in a container or a batch job.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
-        beside: Context for the time of the service, such as the HTTP server.
+        beside: Context manager that is active while the service runs, such as the HTTP server.
         rounds: Receives each completed round of the supervision, or None.
 
     Raises:
@@ -140,7 +140,7 @@ def running(*, root: str | Path | None = None) -> RunningService | None:
 
 
 def submit(
-    sweep: Sweep,
+    sweep: LoadedSweep,
     *,
     new: bool = False,
     key: str | None = None,
@@ -210,7 +210,7 @@ def submit(
     return submitted
 
 
-def _code(sweep: Sweep) -> dict[str, bool]:
+def _code(sweep: LoadedSweep) -> dict[str, bool]:
     """Return the option that binds the code of a sweep to the account of its owner, or no option."""
     if sweep.specification.trainable is None:
         return {}
@@ -226,7 +226,7 @@ def _unused(specification: SweepConfig, is_known: Callable[[str], bool]) -> str:
     return specification.id
 
 
-def end_of_log(sweep: Sweep) -> int:
+def end_of_log(sweep: LoadedSweep) -> int:
     """Return the end of the drivers' log of a sweep in bytes, where their next output begins."""
     return detached.end_of(sweep.workspace.paths.driver_log(sweep.id))
 
@@ -255,7 +255,7 @@ class DetachedDriver:
         return self.process.returncode
 
 
-def start(sweep: Sweep, arguments: Sequence[str]) -> DetachedDriver:
+def start(sweep: LoadedSweep, arguments: Sequence[str]) -> DetachedDriver:
     """Check a sweep and start its driver in a detached process.
 
     Args:

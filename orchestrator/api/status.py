@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from orchestrator import config
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import (
     AgainCommands,
@@ -19,10 +20,6 @@ from orchestrator.client.answers import (
     Status,
 )
 from orchestrator.client.names import no_sweeps, one_of
-from orchestrator.config import from_document
-from orchestrator.config.strategy import most_trials
-from orchestrator.config.trainable import task_of
-from orchestrator.driver.admission import differences
 from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
@@ -30,7 +27,7 @@ from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
 from orchestrator.ledger.queue.submissions import Submission
-from orchestrator.ledger.sweeps.index import KnownSweep, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.index import KnownSweep, differences, earlier_of_file, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import (
@@ -135,8 +132,8 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         )
         recorded = str(record.facts.get("specification", ""))
     elif submission is not None:
-        row["metric"] = from_document(submission.document, submission.text).metric
-        progress = replace(progress, wanted=most_trials(submission.document))
+        row["metric"] = config.from_document(submission.document, submission.text).metric
+        progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
     trials = ledger.trials(sweep_id) if record else []
     has_failed = row["state"] in FINISHED_SWEEP and any(trial.state == "FAILED" for trial in trials)
@@ -276,7 +273,7 @@ def _row(
             "state": state,
             "state_text": state.lower(),
             "reason": reason,
-            "task": task_of(submission.document),
+            "task": config.trainable.task_of(submission.document),
             "profile": submission.document.get("profile"),
             "created_at": submission.at,
             "priority_class": classes.get(submission.sweep_id, "normal"),
@@ -326,10 +323,18 @@ def _figures(
     is_running: bool,
 ) -> dict[str, Any]:
     """Return best trials, cost and time left of a sweep, as values of `Status`."""
-    attempts, now, most = ledger.attempts(record.id), ledger.now(), most_trials(record.document)
+    attempts, now, most = (
+        ledger.attempts(record.id),
+        ledger.now(),
+        config.strategy.most_trials(record.document),
+    )
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None
-    figures: dict[str, Any] = {"cost": cost(record, attempts, states, trials_limit=wanted, now=until)}
+    figures: dict[str, Any] = {
+        "best": None,
+        "chosen": None,
+        "cost": cost(record, attempts, states, trials_limit=wanted, now=until),
+    }
     if "direction" in record.facts and preference_of(record) is not None:
         values = read_values(ledger, record, trials)
         maximize = record.facts["direction"] == "maximize"
@@ -340,6 +345,17 @@ def _figures(
         left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
         figures["time_left"] = time_left_of(record, trials, attempts, left, trials_limit=wanted, now=now)
     return figures
+
+
+_CONTINUOUS = frozenset({"uniform", "log_uniform", "normal", "log_normal"})
+
+
+def _most_trials(document: Mapping[str, Any]) -> int:
+    """Return the largest number of trials; a list of sweeps with infinitely many settings counts none."""
+    searched = (document.get("search") or {}).values()
+    if any(_CONTINUOUS & each.keys() and not {"when", "step"} & each.keys() for each in searched):
+        return int(document["budget"]["trials"])
+    return config.strategy.most_trials(document)
 
 
 def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | None]:

@@ -49,7 +49,7 @@ CLUSTERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "service": ("sweep-serve.service",),
     }
 )
-"""The kinds of cluster that need no checkout, and the files of one."""
+"""Files of each kind of cluster that needs no checkout."""
 
 
 def tasks() -> list[str]:
@@ -87,7 +87,7 @@ def write_search_space(name: str, folder: str | Path = ".") -> list[Path]:
 
 
 def write_cluster(kind: str, folder: str | Path = ".") -> list[Path]:
-    """Write the files of a kind of cluster to the subfolder `cluster` of a folder.
+    """Write the files for a kind of cluster to `cluster` in a folder.
 
     Args:
         kind: Kind of cluster, one of `CLUSTERS`.

@@ -19,6 +19,7 @@ from orchestrator import process_secrets
 from orchestrator.api.workspace import Workspace, trial_named
 from orchestrator.client.names import key_named
 from orchestrator.config import from_document
+from orchestrator.config.trainable import resources_of
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.folder import export_saved
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 
 _COPIES = 5
-"""Most tries to copy the best checkpoint of a trial that trains before it is deleted."""
+"""Largest number of attempts to copy the best checkpoint of a running trial, which its driver may delete."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Evaluation:
             before = self.trained_on or "a device that is not recorded"
             return f"trained on {before}, evaluated on {self.evaluated_on}: equal up to rounding"
         same = f"equal to the last digit with the same versions on the same model of {self.evaluated_on}"
-        return f"{same}, by whatever programs it was trained"
+        return f"{same}, regardless of the programs that trained it"
 
     @property
     def equal(self) -> bool:
@@ -258,7 +259,7 @@ class Trial:
             NoStore: The shared store does not answer.
             DamagedCheckpoint: A file of the checkpoint differs from its manifest.
         """
-        self._check_kind("be loaded as one", "function", "command", "program")
+        self._check_kind("be loaded as a network", "function", "command", "program")
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
         predictor, _ = _readers()
@@ -292,6 +293,10 @@ class Trial:
                 ledger.trial_checkpoints(self.key),
             )
 
+    def is_empty(self, saved: CheckpointRecord) -> bool:
+        """Return True if a checkpoint of this trial holds no files."""
+        return checkpoint.is_empty(Path(saved.path))
+
     def code_changes(self) -> list[str]:
         """Return the version of the code of each attempt, one line each, or nothing if it has not changed."""
         with self.workspace.ledger() as ledger:
@@ -305,6 +310,10 @@ class Trial:
             f"which has changed since the sweep began: {codes[max(number, 1) - 1]['digest'][:12]}"
             for attempt, number in zip(attempts, known, strict=True)
         ]
+
+    def resources(self) -> str:
+        """Return the resources of this trial in words, with the bound of its GPU's memory."""
+        return resources_of(self._document())
 
     def by_hand(self) -> str | None:
         """Return a line for a shell that runs the command of this trial without a sweep, or None."""
@@ -435,11 +444,11 @@ _INSTEAD: Mapping[str, str] = {
     "command": _SAVED,
     "program": "`trained_program` returns the program with its state.",
 }
-"""What there is for a trial of a kind of trainable in place of what is refused."""
+"""Suggested alternative to a refused operation, by kind of trainable."""
 
 
 def _readers() -> tuple[type[Predictor], type[TrainedProgram]]:
-    """Return the readers of checkpoints of networks and of programs."""
+    """Return the classes that read checkpoints: of networks, and of programs."""
     from trainables import inference, trained_program  # JAX takes a second to import
 
     return inference.Predictor, trained_program.TrainedProgram
@@ -470,13 +479,13 @@ def _lines(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[
 
 
 OF_TRAINING = frozenset({"learning_rate", "tokens_per_second"})
-"""Metrics in every report of a network or a program that tell how it was trained, and not how well."""
+"""Metrics of a network or a program that describe the course of its training and not its quality."""
 
 
 def unshown_metrics(document: Mapping[str, Any]) -> frozenset[str]:
     """Return the metrics that tables and curves of a sweep omit.
 
-    They include neither metrics of a function or a command, nor those that decide about trials.
+    Metrics of functions and commands, and metrics that rank, constrain or stop trials, are never omitted.
 
     Args:
         document: Document of the sweep.

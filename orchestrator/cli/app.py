@@ -1,4 +1,4 @@
-"""The command line as a whole: every verb, and how one command line is run. A bare file name means `run`."""
+"""Command line: the table of verbs, and the function that runs one. A bare file name means `run`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import files_closed
-from orchestrator.cli.options import OF_THIS_MACHINE, URL
+from orchestrator.cli.options import OF_THIS_MACHINE
+from orchestrator.client.http import URL
 from orchestrator.errors import BadInput, Exit, Refusal
 from orchestrator.output import print_error, print_refusal
 from orchestrator.process_secrets import redacted
@@ -72,18 +73,22 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 """Every verb, by its heading in `--help`, and where it is defined."""
 
 VERBS: Mapping[str, str] = {verb: place for group in GROUPS.values() for verb, place in group.items()}
-"""Where each verb is defined. A command line imports its own verb only: `status` must not wait for plotly."""
+"""Module and function of each verb. A command line imports only its own verb: `status` must not wait for
+plotly."""
 
 DRIVING = frozenset({"run", "resume", "retry-failed", "experiment"})
 """Verbs whose process may drive a sweep."""
 
 IS_CLIENT = find_spec("orchestrator.api") is None
-"""Whether only the client is installed here: the verbs that ask a remote service, and what they import."""
+"""Whether only the client is installed: the verbs that use a remote service, and their imports."""
+
+_COMPLETE = "_SWEEP_COMPLETE"
+"""Environment variable with which a shell asks for completions, as Typer names it."""
 
 _OWN_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
 
 _VALUES: Mapping[str, str] = {"str": "TEXT", "list[str]": "TEXT", "int": "NUMBER", "float": "NUMBER"}
-"""How `--help` names the values of an option, by the type that Typer would show."""
+"""Placeholders of option values in `--help`, by the name of the type in Typer."""
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -115,7 +120,7 @@ def drives_sweeps(arguments: Sequence[str]) -> bool:
 
 
 def outlives_its_output(arguments: Sequence[str]) -> bool:
-    """Return True if the process of a command line goes on when nobody reads what it prints."""
+    """Return True if the process of a command line continues after its output pipe is closed."""
     return drives_sweeps(arguments) or serves_sweeps(arguments)
 
 
@@ -133,14 +138,21 @@ def code_of_interruption(arguments: Sequence[str]) -> Exit:
 
 def _application(words: Sequence[str]) -> typer.Typer:
     """Return the application that runs a command line, with no more verbs than it needs."""
-    if words and words[0] in VERBS:
-        return build([words[0]])
-    if "_SWEEP_COMPLETE" in os.environ:  # a shell asks for the options of a verb too
-        return build(filter(_is_installed, VERBS))
+    verb = _completed_verb() if _COMPLETE in os.environ else next(iter(words), None)
+    if verb is not None and verb in VERBS:
+        return build([verb])
     app = build(())
     for verb in () if "--version" in words else filter(_is_installed, VERBS):
         app.command(verb, help=_purpose(verb), rich_help_panel=_heading(verb))(lambda: None)
     return app
+
+
+def _completed_verb() -> str | None:
+    """Return the verb whose arguments a shell completes, or None if it completes the verb itself."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = line.split()
+    has_arguments = len(words) > 2 or (len(words) == 2 and line[-1].isspace())
+    return words[1] if has_arguments and words[1] in VERBS and _is_installed(words[1]) else None
 
 
 def build(verbs: Iterable[str]) -> typer.Typer:
@@ -211,7 +223,7 @@ class _Verb(TyperCommand):
 
 
 class _Verbs(TyperGroup):
-    """A group of such verbs."""
+    """A group of verbs."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters."""
@@ -221,7 +233,7 @@ class _Verbs(TyperGroup):
 def _check_service(ctx: Any, verb: TyperCommand) -> None:
     """Check that a command line that names a remote service does not act on the ledger of this machine.
 
-    A verb with the parameter `server` works on both. One with `root` alone works on a ledger of this machine.
+    A verb with the parameter `server` works on both. One with only `root` works on a ledger of this machine.
 
     Raises:
         BadInput: The verb or one of its options has no effect on a remote service, or none is named where
@@ -258,7 +270,7 @@ def _in_words(parameters: list[Any]) -> list[Any]:
 
 
 def _value_of(parameter: Any, ctx: Any) -> str:
-    """Return what `--help` writes for the value of a parameter; an argument has its name already."""
+    """Return the placeholder of a parameter's value in `--help`; '' for flags and arguments."""
     if getattr(parameter, "is_flag", False) or isinstance(parameter, TyperArgument):
         return ""
     shown = str(parameter.display_type(ctx)).strip("<>")
@@ -283,7 +295,7 @@ def _own_options(
 
 
 def _check_verb(arguments: Sequence[str]) -> None:
-    """Check that a command line does not begin with a misspelt verb, which would be taken for a file.
+    """Check that a command line does not begin with a misspelt verb, which would be read as a file.
 
     Raises:
         BadInput: Its first word is neither a verb nor a file, and resembles a verb; or the client lacks it.

@@ -20,7 +20,7 @@ def compare(
     ],
     root: Root = DEFAULT_ROOT,
     tuning: Annotated[
-        bool, typer.Option("--tuning", help="Add the best of k trials, for random searches.")
+        bool, typer.Option("--tuning", help="Add tuning curves (the best of k trials), for random searches.")
     ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")

@@ -111,7 +111,7 @@ def check(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print which data a task would use: files, sizes and sums; with `--encode`, read all of it.
+    """Print the data that a task would use: files, sizes and checksums; with `--encode`, read every row.
 
     Missing or damaged data is reported on one line with file, row and remedy; the exit code is 2.
 
@@ -170,15 +170,17 @@ def _as_json(task: api.Task, state: api.State) -> dict[str, Any]:
 
 
 def _published(remote: api.Remote) -> str:
-    """Return the address of a published file, its size and its sum."""
+    """Return the address, the size and the checksum of a published file."""
     size = f"{remote.size:,} bytes" if remote.size else "no size published"
-    return f"{remote.url}, {size}, {f'SHA-256 {remote.sha256}' if remote.sha256 else 'no sum published'}"
+    return f"{remote.url}, {size}, {f'SHA-256 {remote.sha256}' if remote.sha256 else 'no published checksum'}"
 
 
 def _fetched(remote: api.Remote, result: api.Fetched, given: str | None) -> str:
     if result.sha256 is None:
-        return f"{result.place}: was there already"
-    unpublished = "no sum is published; kept for the next fetch" if given is None else "as given by --sha256"
+        return f"{result.place}: already present"
+    unpublished = (
+        "no published checksum; recorded for the next fetch" if given is None else "as given by --sha256"
+    )
     origin = "as published" if result.pinned else unpublished
     return f"{result.place}: fetched {remote.name}, SHA-256 {result.sha256} ({origin})"
 
@@ -233,7 +235,7 @@ def megabytes(size: int) -> str:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[api.Progress]:
-    """Show progress as a bar on a terminal, and as a line now and then anywhere else."""
+    """Show progress as a bar on a terminal, and as an occasional line elsewhere."""
     if not console.is_terminal:
         yield _Lines(console)
         return
@@ -250,7 +252,7 @@ def _bar(console: Console) -> Iterator[api.Progress]:
 
 
 class _Lines:
-    """Prints progress where no terminal shows a bar: seldom."""
+    """Prints an occasional line of progress where no terminal shows a bar."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._last = console, time.monotonic()

@@ -65,10 +65,11 @@ def experiment(
 ) -> int:
     """Run the sweeps of an experiment file, one after another, and write its pages.
 
-    Running it again continues; once every arm has ended, only the pages are written. If a service runs for
-    the root, all arms are submitted to it, which may run several at a time. `--arms` runs some arms; pages
-    show all of them, and publishing keeps what other machines have published of the rest. `--set` says what
-    a trial takes on this machine, such as a part of its GPU; its results are those of the same experiment.
+    The same command continues an interrupted experiment; once every arm has ended, it only writes the pages.
+    If a service runs for the root, all arms are submitted to it, and it may run several at a time. `--arms`
+    runs some arms; the pages show all of them, and publishing keeps the published results of the others.
+    `--set` changes the resources of a trial on this machine, such as its share of a GPU, and does not change
+    the identity of the experiment.
 
     Exit codes: 0 complete, 2 bad input, 3 an arm was skipped or has failed trials, 4 interrupted and
     resumable, 5 still running.
@@ -101,7 +102,7 @@ def experiment(
 
 
 def _start(loaded: files.Experiment, options: RunOptions) -> Start:
-    """Return what runs the sweep of an arm: this process, or the service, to which all arms are submitted."""
+    """Return the function that runs an arm, in this process or in the service, which gets all arms."""
     server = service_for(options)
     if server is None:
         return lambda sweep: run_here(sweep, options)

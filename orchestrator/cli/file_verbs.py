@@ -41,8 +41,8 @@ def init(
     """Write a search-space file and its JSON Schema, or the files of a cluster with `--cluster`.
 
     With `--script train.py`, the file is `train.yaml`, from the options that `argparse`, click or Hydra
-    declare, and from what the script reports or prints. It is read, not run. Without arguments, list the
-    search spaces. No checkout of the project is needed.
+    declare, and from what the script reports or prints. The script is read, not run. Without arguments, list
+    the search spaces. No checkout of the project is needed.
 
     Example:
 
@@ -109,9 +109,9 @@ def export_tensorboard(
 def evaluate(
     trial: TrialName, data: Data = DEFAULT_DATA, root: Root = DEFAULT_ROOT, as_json: Json = False
 ) -> int:
-    """Evaluate the best checkpoint of a trial again, on validation, and compare with the recorded numbers.
+    """Evaluate the best checkpoint of a trial again on the validation split, and compare the metrics.
 
-    The evaluation runs on the CPU: the numbers of a trial that a GPU trained are equal up to rounding.
+    The evaluation runs on the CPU, so the metrics of a trial that a GPU trained are equal up to rounding.
 
     Exit codes: 0 equal to the last digit, 1 not equal.
 
@@ -141,8 +141,8 @@ def export(
 ) -> None:
     """Write a folder from which another machine can train a trial again and compare the curves.
 
-    It is trained by programs of the recorded sizes. Of a function or a command, the folder holds the files of
-    its best checkpoint.
+    `run.sh` in the folder trains with programs of the recorded sizes. For a function or a command, the folder
+    contains the files of its best checkpoint.
 
     Example:
 

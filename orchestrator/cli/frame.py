@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from orchestrator.cli.printing import best_line, settings_line
 from orchestrator.client.answers import LiveSweep, RunningTrial
 from orchestrator.driver.log import ORDER
 from orchestrator.errors import counted
-from orchestrator.report.words import count, duration, number, numbers, time_left
+from orchestrator.report.words import count, duration, numbers, time_left
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SPARKS, _MOST_BAR, _LEAST_BAR = 20, 40, 4
@@ -21,7 +22,7 @@ def frame(sweep: LiveSweep, width: int, height: int) -> list[Text]:
     """Return the lines that show a sweep on a terminal.
 
     Args:
-        sweep: At this moment.
+        sweep: Live view of the sweep.
         width: Columns of the terminal; no line is wider.
         height: Rows of the terminal; running trials that do not fit are counted.
     """
@@ -38,8 +39,8 @@ def sparkline(values: Sequence[float], most: int = _SPARKS) -> str:
     """Return values as a line of bars, from the smallest value to the largest.
 
     Args:
-        values: In order.
-        most: Number of bars; of more values, evenly spaced ones are shown, the last one among them.
+        values: Values in order.
+        most: Largest number of bars. Of more values, evenly spaced ones are shown, including the last one.
     """
     if len(values) > most:
         last = len(values) - 1
@@ -53,7 +54,7 @@ def sparkline(values: Sequence[float], most: int = _SPARKS) -> str:
 
 
 def bar(part: float, whole: float, width: int) -> Text:
-    """Return a progress bar, a part of a whole, of a number of columns."""
+    """Return a progress bar for a part of a whole, with a number of columns."""
     full = round(width * min(1.0, part / whole)) if whole > 0 else 0
     return Text.assemble(("━" * full, "green"), ("╌" * (width - full), "dim"))
 
@@ -70,18 +71,16 @@ def _progress(sweep: LiveSweep) -> Iterator[Text]:
     states = ", ".join(
         f"{progress.states[name]} {name.lower()}" for name in ORDER if progress.states.get(name)
     )
-    left = f" · {time_left(progress.time_left)}" if progress.time_left is not None else ""
     yield Text.assemble(
         bar(progress.settled, progress.wanted, _SPARKS),
-        f" {progress.settled}/{progress.wanted} trials{left}" + (f" · {states}" if states else ""),
+        f" {progress.settled}/{progress.wanted} trials" + (f" · {states}" if states else ""),
     )
-    if progress.best_value is not None:
-        yield Text.assemble(
-            f"best {now.metric} ",
-            (number(progress.best_value), "bold"),
-            f" (trial {sweep.best_label}) ",
-            (sparkline(sweep.best_values), "cyan"),
-        )
+    if now.time_left is not None:
+        yield Text(time_left(now.time_left))
+    if (best := best_line(now)) is not None:
+        yield Text.assemble((best, "bold"), " ", (sparkline(sweep.best_values), "cyan"))
+    if now.best is not None and now.best.params:
+        yield Text(f"  {settings_line(now.best.params)}", style="dim")
 
 
 def _running(sweep: LiveSweep, width: int, room: int) -> Iterator[Text]:
@@ -121,7 +120,7 @@ def _cells(trial: RunningTrial, value: str) -> tuple[str, ...]:
 
 
 def _waiting(sweep: LiveSweep) -> Iterator[Text]:
-    """Yield what waits, and why."""
+    """Yield a line for each part of the sweep that waits, with the reason."""
     place = sweep.place
     if place is None:
         return

@@ -14,7 +14,7 @@ from orchestrator.output import print_error
 from orchestrator.report.words import near
 
 _KNOWN = "known.csv"
-"""End of the name of the file of known results."""
+"""Suffix of the file name for known results."""
 
 
 def import_search(
@@ -45,8 +45,9 @@ def import_search(
 ) -> None:
     """Translate the search space of another tool into a search-space file.
 
-    The source is read, not run. What has no counterpart and what is guessed is printed, and written into the
-    file as comments. Trials become known results, in a CSV file beside it if no storage has them.
+    The source is read, not run. Parts without a counterpart and guesses are printed, and written as comments
+    into the file. The trials become known results; if they are not in a storage, a CSV file beside the
+    search-space file contains them.
 
     Example:
 

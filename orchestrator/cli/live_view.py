@@ -33,7 +33,7 @@ _LARGEST_SHARE = 0.05
 _PROGRESS_LINE = re.compile(r"trials \d+/\d+( \(| ·|$)")
 
 Read = Callable[[], LiveSweep]
-"""Returns a sweep as it is now."""
+"""A function that returns the live view of a sweep."""
 
 
 def is_live(console: Console, *, plain: bool = False) -> bool:
@@ -43,12 +43,12 @@ def is_live(console: Console, *, plain: bool = False) -> bool:
 
 @dataclass
 class Screen:
-    """The lines of a sweep as they are drawn: rich asks for them with the size of the terminal.
+    """A renderable of a sweep, from which rich requests lines for the size of the terminal.
 
     Attributes:
-        sweep: What is shown, or None before it has been read.
-        loading: How much of a data set has been prepared, or None.
-        trouble: Why the sweep could not be read again, or None.
+        sweep: Sweep that is shown, or None before it has been read.
+        loading: Progress of preparing a data set, or None.
+        trouble: Reason why the last read failed, or None.
     """
 
     sweep: LiveSweep | None = None
@@ -75,7 +75,7 @@ class ResizableLive(Live):
     """A live display that also erases the rows that a narrower terminal has added by wrapping its lines.
 
     Args:
-        screen: What is shown.
+        screen: Content of the display.
         console: Console of the terminal.
     """
 
@@ -98,7 +98,7 @@ class ResizableLive(Live):
 class LiveView:
     """Shows a sweep on a terminal and reads it again once a second, in a thread of its own.
 
-    Reading a large sweep takes long; it then is read less often, so that reading takes at most a twentieth of
+    A large sweep, which takes long to read, is read less often, so that reading takes at most a twentieth of
     the time.
 
     Args:
@@ -159,7 +159,7 @@ class LiveDisplay(Observer):
         self.view.say(line)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Show how much of the data set has been prepared."""
+        """Show the progress of preparing the data set."""
         self._start()
         self.view.screen.loading = f"{what}: {done:,} of {total:,}" if done < total else None
 
@@ -179,13 +179,13 @@ class LiveDisplay(Observer):
 
 
 def observer(read: Read, console: Console, metric: str, *, quiet: bool, plain: bool) -> Display | LiveDisplay:
-    """Return what shows a sweep that this process drives.
+    """Return the observer of a sweep that this process drives.
 
     Args:
         read: Reads the sweep.
         console: Where to print.
         metric: Name of the objective.
-        quiet: Whether to print messages alone.
+        quiet: Whether to print only messages.
         plain: Whether to print lines on a terminal too.
     """
     if quiet or not is_live(console, plain=plain):
@@ -198,8 +198,8 @@ def shown_live(read: Read, *, plain: bool) -> Iterator[Callable[[str], None] | N
     """Show a sweep for the length of a `with` block, if standard output is a terminal.
 
     Yields:
-        What prints text above the view, whole lines at a time and without lines of progress; None if there is
-        no view.
+        A function that prints text above the view, in whole lines and without lines of progress; None without
+        a view.
     """
     console = Console(soft_wrap=True)
     if not is_live(console, plain=plain):
@@ -234,6 +234,58 @@ class Lines:
                 self.say(line)
 
 
+_TRACE = "Traceback (most recent call last):"
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+
+@dataclass
+class Traces:
+    """Passes on the output of a driver, with only the last line of a traceback.
+
+    Attributes:
+        show: Receives whole lines.
+        sweep_id: ID of the sweep, whose log has the whole traceback.
+    """
+
+    show: Callable[[str], None]
+    sweep_id: str
+    _rest: str = ""
+    _inside: bool = False
+    _last: str | None = None
+
+    def __call__(self, text: str) -> None:
+        """Receive text as a driver prints it."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._receive(line)
+
+    def close(self) -> None:
+        """Pass on what is left after the last line."""
+        if self._rest:
+            self._receive(self._rest)
+            self._rest = ""
+        self._end()
+
+    def _receive(self, line: str) -> None:
+        if line == _TRACE:
+            self._inside, self._last = True, None
+        elif self._inside and (not line or line[0].isspace() or line in _CHAINED):
+            return
+        elif self._inside and self._last is None:
+            self._last = line
+        else:
+            self._end()
+            self.show(f"{line}\n")
+
+    def _end(self) -> None:
+        if self._inside and self._last is not None:
+            self.show(f"{self._last}\nThe whole trace: `sweep logs {self.sweep_id}`\n")
+        self._inside, self._last = False, None
+
+
 def follow(backend: Backend, sweep: str, start: int | None = None, *, plain: bool) -> int:
     """Follow a sweep from a position in its log; return its exit code, or 5 after Ctrl-C."""
     now = backend.status(sweep)
@@ -248,7 +300,11 @@ def watched(
     """Watch a sweep, with a live view on a terminal; return its exit code, or 5 after Ctrl-C."""
     try:
         with shown_live(lambda: backend.live(sweep_id), plain=plain) as show:
-            return watch(show or write)
+            folded = Traces(show or write, sweep_id)
+            try:
+                return watch(folded)
+            finally:
+                folded.close()
     except KeyboardInterrupt:
         write(f"{sweep_id} is still running; `follow {sweep_id}` shows it, `stop {sweep_id}` stops it.\n")
         return Exit.STILL_RUNNING

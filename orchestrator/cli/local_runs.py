@@ -1,4 +1,4 @@
-"""What the verbs that run sweeps do on this machine: run a sweep here, or submit it to the service of a root.
+"""Verbs that run sweeps, on this machine: run a sweep here, or submit it to the service of a root.
 
 Verbs with `--server` do not import this module, because it imports the ledger, the driver and the service.
 """
@@ -57,7 +57,7 @@ class LocalRuns:
         service = service_for(self.options)
         options = with_root_of(service, self.options)
         sweep = chosen_sweep(file, profile, overrides, options, new=new, resume=resume)
-        sweep = sweep.extend(**budget) if budget else sweep
+        sweep = sweep.extended(**budget) if budget else sweep
         if service is None or (not budget and sweep.is_finished):
             return run_here(sweep, options)
         return _run_by_service(sweep, options, new=new)
@@ -86,7 +86,7 @@ class LocalRuns:
         service = service_for(self.options)
         options = with_root_of(service, self.options)
         selected = Sweep.find(sweep, root=options.root, data=options.data)
-        selected = selected.extend(**budget) if budget else selected
+        selected = selected.extended(**budget) if budget else selected
         if service is None or (not budget and selected.is_finished):
             return run_here(selected, options)
         return _run_by_service(selected, options, withdraw=True)
@@ -152,7 +152,7 @@ def chosen_sweep(
     if resume:
         return earlier
     if sys.stdin.isatty() and sys.stdout.isatty() and not options.detach:
-        question = f"Start another sweep, {sweep.id} [n], go on with {earlier.id} [r], or leave it [q]?"
+        question = f"Start another sweep, {sweep.id} [n], continue {earlier.id} [r], or quit [q]?"
         answer = typer.prompt(question, default="q", show_default=False).strip().lower()[:1]
         if answer == "r":
             return earlier
@@ -160,7 +160,7 @@ def chosen_sweep(
             return load(new=True)
         raise typer.Abort
     if earlier.is_finished:  # else it is refused
-        write(f"This starts another sweep, {sweep.id}; `--resume` goes on with {earlier.id} instead.\n")
+        write(f"This starts another sweep, {sweep.id}; `--resume` continues {earlier.id} instead.\n")
     return sweep
 
 
@@ -170,7 +170,7 @@ def _refuse_missing(file: Path, options: RunOptions) -> None:
         known = Sweep.find(f"{file.stem}-", root=options.root)
     except BadInput:
         return
-    remedy = f"`resume {known.id}` goes on without it."
+    remedy = f"`resume {known.id}` continues the sweep without the file."
     raise BadInput(str(file)[:80], "does not exist", "", remedy)
 
 

@@ -29,7 +29,7 @@ def check_cluster_file(
 ) -> int:
     """Check a cluster file for secrets and for access by other users.
 
-    Exit codes: 0 nothing is wrong, 2 something is, a line each.
+    Exit codes: 0 no problem found, 2 problems found, one on each line.
 
     Example:
 
@@ -112,7 +112,7 @@ def check(
 ) -> int:
     """Check that ledger, submissions, checkpoints, leases, MLflow and logs agree; nothing is repaired.
 
-    Exit codes: 0 they agree, 1 they do not, a line for each finding.
+    Exit codes: 0 they agree, 1 they differ; each finding is printed on a line.
 
     Example:
 

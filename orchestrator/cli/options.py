@@ -7,19 +7,16 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.client.http import HttpBackend
+from orchestrator.client.http import URL, HttpBackend
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import BadInput
-
-URL = "SWEEP_URL"
-"""Environment variable: URL of a remote service. `--root` and `--here` override it."""
 
 _FOLDERS = "Folders"
 EXECUTION = "Execution"
 """Heading in `--help` of the options that change how a sweep is run, not what it computes."""
 
 TABLE = "Table of curves"
-"""Heading in `--help` of the options of `replay` that read a file of this machine."""
+"""Heading in `--help` for the options of `replay` that read a local file."""
 
 OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION, TABLE})
 """Headings of the options that have no effect on a remote service."""
@@ -84,7 +81,7 @@ def backend_of(server: str | None, root: Path) -> Backend:
 
 
 def trial_name(words: list[str]) -> str:
-    """Return what names a trial, given as one word, or as a sweep and a number.
+    """Return the name of a trial, given as one word, or as a sweep and a number.
 
     Raises:
         BadInput: There are more words.

@@ -27,14 +27,14 @@ def replay(
         ),
     ] = None,
     workers: Annotated[
-        list[int] | None, typer.Option(metavar="N", min=1, help="Trials that run at a time. Repeatable.")
+        list[int] | None, typer.Option(metavar="N", min=1, help="Number of concurrent trials. Repeatable.")
     ] = None,
     draws: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="Replays, each in another order of the trials.",
+            help="Number of replays, each with the trials in another random order.",
         ),
     ] = None,
     curves: Annotated[
@@ -47,22 +47,27 @@ def replay(
     ] = None,
     values: Annotated[
         str,
-        typer.Option(metavar="PATH", help="Where a line of the table has its curve.", rich_help_panel=TABLE),
+        typer.Option(
+            metavar="PATH", help="Path of the curve in each line of the table.", rich_help_panel=TABLE
+        ),
     ] = "curve",
     length: Annotated[
         str | None,
         typer.Option(
             metavar="FIELD",
-            help="Where a line has the length of the whole training.",
+            help="Field of each line with the length of the whole training.",
             rich_help_panel=TABLE,
         ),
     ] = None,
     trials: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Trials of a draw from the table.", rich_help_panel=TABLE),
+        typer.Option(
+            metavar="N", min=1, help="Number of trials in each draw from the table.", rich_help_panel=TABLE
+        ),
     ] = 64,
     minimize: Annotated[
-        bool, typer.Option("--minimize", help="Less is better in the table.", rich_help_panel=TABLE)
+        bool,
+        typer.Option("--minimize", help="Smaller values of the table are better.", rich_help_panel=TABLE),
     ] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw cost against regret as an HTML page.")
@@ -73,9 +78,10 @@ def replay(
 ) -> None:
     """Print what other schedulers would have cost and found, from the learning curves of a sweep.
 
-    The cost is a share of that without stopping, the time is in whole trainings. The regret is how much worse
-    the chosen trial is than the best complete one. A trial that was stopped has no curve beyond its last
-    report: its cost is a range, and its value is not known. A sweep with `scheduler: none` has all curves.
+    The cost is a fraction of the cost without early stopping, and the time is in lengths of a whole training.
+    The regret is the difference between the chosen trial and the best complete one. A trial that was stopped
+    has no curve beyond its last report, so its cost is a range and its value is unknown. A sweep with
+    `scheduler: none` has all curves.
 
     Example:
 

@@ -25,7 +25,7 @@ Extend = Annotated[
     typer.Option(
         "--extend",
         metavar="KEY=VALUE",
-        help="Change the budget, such as `trials=128`, or steps of the best trials.",
+        help="Change the budget, such as `trials=128`, or train the best trials longer with `steps=N`.",
     ),
 ]
 Top = Annotated[

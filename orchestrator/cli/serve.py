@@ -99,8 +99,8 @@ def serve(
 ) -> int:
     """Run the service of a root: start the driver of each submitted sweep, and restart it after a crash.
 
-    It runs until SIGTERM or Ctrl-C, and then ends within ten seconds. The drivers go on without it, and the
-    next service finds them.
+    It runs until SIGTERM or Ctrl-C, and then ends within ten seconds. The drivers continue without it, and
+    the next service finds them.
 
     Exit codes: 0 ended, 4 ended with its drivers (`--stop-drivers`), 6 another service supervises the ledger.
 
@@ -143,8 +143,14 @@ def ui(
     """
     for name in handled():
         signal.signal(name, signal.default_int_handler)
-    with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:
+    workspace = Workspace.at(root)
+    with (
+        workspace.mlflow() as (server, address),
+        mlflow_pages.serving(address, port, page := workspace.mlflow_page) as link,
+    ):
         print_line(f"MLflow's pages (the link works once, in one browser): {link}")
+        if page:
+            print_line(f"It leads to the runs of the newest sweep: http://{LOOPBACK}:{port}/{page}")
         print_line("Press Ctrl-C to stop.")
         with suppress(KeyboardInterrupt):
             return server.wait()
@@ -177,7 +183,7 @@ def _answering(
         page = f"https://{listening.names[0]}" if by_name else address
         once = f"signs {user} in, once, within {KEY_SECONDS / 60:.0f} minutes"
         link = f"{page}." if key is None else f"{page}/sign-in#{key.text} (the link {once})."
-        drivers = "its drivers save their trials and end too" if stop_drivers else "its sweeps go on"
+        drivers = "its drivers save their trials and end too" if stop_drivers else "its sweeps continue"
         later += [
             f"The page is at {link}",
             f"Ctrl-C or `kill {os.getpid()}` ends the service; {drivers}.",

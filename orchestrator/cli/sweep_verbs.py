@@ -164,7 +164,9 @@ def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> No
 
 def try_setting(
     sweep: SweepId,
-    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Values as JSON, or words.")],
+    values: Annotated[
+        list[str], typer.Argument(metavar="NAME=VALUE...", help="Values in JSON, or plain words.")
+    ],
     root: Root = DEFAULT_ROOT,
     server: Server = None,
 ) -> None:
@@ -193,7 +195,7 @@ def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, serv
 
 
 def _local(options: RunOptions) -> LocalRuns:
-    """Return what runs sweeps on this machine; with `--server` it is not imported."""
+    """Return the runner of sweeps on this machine, which is not imported with `--server`."""
     from orchestrator.cli.local_runs import LocalRuns
 
     return LocalRuns(options)

@@ -1,4 +1,4 @@
-"""The verb `validate`, in its own module, because neither a wrong file nor `--server` needs the ledger."""
+"""The verb `validate`, in its own module, because a wrong file or `--server` does not need the ledger."""
 
 from __future__ import annotations
 

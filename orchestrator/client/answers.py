@@ -396,7 +396,8 @@ class TrialDocument:
         resources: Resources of the trial in words, with the bound of its GPU's memory.
         elsewhere: Events of the attempts on other machines, one line each.
         nodes: Names of those machines; the tracebacks are in their logs.
-        repeats: Earlier sweep, or source of known results, of which it repeats a setting; None otherwise.
+        repeats: Earlier sweep, source of known results, or paper, of which it repeats a setting, or None.
+        similarity: How similar those earlier or known results are so far, in words; '' for others.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
     """
 
@@ -415,6 +416,7 @@ class TrialDocument:
     elsewhere: Sequence[str] = ()
     nodes: Sequence[str] = ()
     repeats: str | None = None
+    similarity: str = ""
     by_hand: str | None = None
 
 
@@ -630,7 +632,7 @@ class ComparedSweeps:
 
 @dataclass(frozen=True)
 class ReplayedScheduler:
-    """What a scheduler would have cost and found, over several replays.
+    """Cost and result that a scheduler would have had, over several replays.
 
     Attributes:
         scheduler: Scheduler as `--scheduler` names it; `recorded` for that of the sweep.
@@ -641,7 +643,7 @@ class ReplayedScheduler:
         regret: Mean difference to the best trial whose curve is complete, or None.
         same: Fraction of the replays that have found that trial.
         unfinished: Fraction of the replays without a complete trial.
-        unknown: Mean number of trials that went on beyond their curves; one of them may be better.
+        unknown: Mean number of trials that continued beyond their curves; one of them may be better.
     """
 
     scheduler: str
@@ -693,7 +695,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class PoolUse:
-    """What a sweep uses of a cluster.
+    """The use of a cluster by a sweep.
 
     Attributes:
         sweep: ID of the sweep.
@@ -727,7 +729,7 @@ class Pool:
         free_cpu: Number of cores that no trial holds.
         free_devices: Number of GPUs that no trial holds.
         nodes: Machines of the cluster.
-        uses: What each sweep uses, by its ID.
+        uses: Use of the cluster by each sweep, by its ID.
         running: Number of running trials by host and sweep; a trial counts from its first report.
     """
 
@@ -757,7 +759,7 @@ class PlannedSweep:
         match: Sizes chosen by `model.match`, or None.
         seconds: Time of a trial in an earlier sweep, or None.
         networks: Networks of the search space with their sizes, or None if they were not counted.
-        runs: Commands and functions of a trial of a trainable, in words.
+        runs: Commands and functions that a trial of a trainable runs, in words.
         lines: The plan in words, as `validate` prints it.
     """
 

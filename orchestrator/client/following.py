@@ -22,7 +22,7 @@ def follow(backend: Backend, sweep: str, show: Callable[[str], None], start: int
         backend: The backend.
         sweep: ID of the sweep, or the beginning of it.
         show: Receives the output, and a line for each new reason for waiting.
-        start: First position in the log, in bytes; its last lines if None.
+        start: First position in the log, in bytes; the last lines of the log if None.
     """
     note: str | None = None
     while True:

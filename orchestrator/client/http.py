@@ -28,6 +28,9 @@ from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, tri
 from orchestrator.sharing.pool_rows import CLASSES
 from orchestrator.text_file import read_text
 
+URL = "SWEEP_URL"
+"""Environment variable with the URL of a remote service. `--root` and `--here` override it."""
+
 TOKEN = "SWEEP_TOKEN"
 """Environment variable with the token that `sweep user add` has printed."""
 
@@ -331,6 +334,41 @@ class HttpBackend(Backend):
         except http.client.HTTPException as error:
             raise _silent(self.url, str(error) or type(error).__name__, _ADDRESS) from None
         return content
+
+
+class _ClientOnly(type):
+    """Metaclass that explains why the rest of `Sweep` is missing."""
+
+    def __getattr__(cls, name: str) -> Any:
+        raise AttributeError(
+            f"Sweep.{name} needs the ledger, and only the client is installed here: use Sweep.connect(URL), "
+            "or install rotrnn-sweeps instead of rotrnn-sweeps-client."
+        )
+
+
+class ClientSweep(metaclass=_ClientOnly):
+    """The part of `orchestrator.Sweep` that the client has where it is installed alone.
+
+    >>> ClientSweep.connect("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
+    'RUNNING'
+    """
+
+    @staticmethod
+    def connect(url: str | None = None, token: str | None = None) -> Backend:
+        """Return a client of a remote service.
+
+        Args:
+            url: Address of its HTTP server, such as `https://sweeps.example.org`; `SWEEP_URL` if None.
+            token: Token of the user; `SWEEP_TOKEN` if None.
+
+        Raises:
+            BadInput: The address is missing or requires TLS and does not use it, or the token is missing.
+        """
+        address = url or os.environ.get(URL)
+        if not address:
+            must = "must name a remote service, because only the client is installed here"
+            raise BadInput(URL, must, "", f"Give its URL, or set {URL}.")
+        return HttpBackend(address, token)
 
 
 def decoded(kind: type[Answer], value: Any) -> Answer:

@@ -35,7 +35,7 @@ def one_of(ids: Collection[str], name: str) -> str:
 
 
 def check_word(where: str, word: str, words: Sequence[str]) -> None:
-    """Check a word of a closed list, which a client does before it sends the word.
+    """Check that a word is one of a closed list, before a client sends it.
 
     Raises:
         BadInput: The word is not in the list.

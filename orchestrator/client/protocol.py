@@ -97,7 +97,7 @@ class Backend(Protocol):
 
         Args:
             sweep: Name of the sweep.
-            start: Position of the part in bytes; its last lines if None.
+            start: Position of the part in bytes; the last lines of the log if None.
             length: Length of the part in bytes.
         """
 

@@ -75,7 +75,7 @@ COMPARED: Mapping[str, Setting] = {
     ),
     "direction": Setting(
         "word",
-        "Whether more of `metric` is better; left out for an objective.",
+        "Direction in which `metric` improves; left out for an objective.",
         None,
         "minimize",
         choices=("maximize", "minimize"),
@@ -101,7 +101,7 @@ class SamplerSettings:
         finite: Whether every distribution must have finitely many values; each combination is one trial.
         ranges: Smallest number of searched ranges of numbers.
         packages: Packages that must be installed beside the locked ones.
-        under_stopping: What it misses if a scheduler stops trials early, in words; '' if nothing.
+        under_stopping: Drawback under a scheduler that stops trials early, in words; '' if there is none.
     """
 
     summary: str

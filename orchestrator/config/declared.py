@@ -17,9 +17,9 @@ DECLARED: dict[str, Any] = {
         summary="Tree-structured Parzen estimator: Optuna's TPESampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Complete trials before the model.", 4, at_least=0, at_most=100_000
+                "whole", "Complete trials before the model is used.", 4, at_least=0, at_most=100_000
             ),
-            "n_ei_candidates": Setting("whole", "Candidates an ask.", 24, at_least=1, at_most=10_000),
+            "n_ei_candidates": Setting("whole", "Candidates per proposal.", 24, at_least=1, at_most=10_000),
             "multivariate": Setting("flag", "Model hyperparameters together.", True),
             "group": Setting("flag", "Model each branch of a conditional space by itself.", True),
             "constant_liar": Setting("flag", "Keep away from running trials.", True),
@@ -47,7 +47,7 @@ DECLARED: dict[str, Any] = {
         summary="Gaussian process: Optuna's GPSampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+                "whole", "Random trials before the model is used.", 10, at_least=0, at_most=100_000
             ),
             "deterministic_objective": Setting("flag", "Whether equal trials give equal values.", False),
         },
@@ -55,17 +55,17 @@ DECLARED: dict[str, Any] = {
         several_objectives=True,
         warm_start=True,
         packages=("torch", "scipy"),
-        under_stopping="learns from complete trials alone, so most trials teach it nothing",
+        under_stopping="learns only from complete trials, so it ignores most trials",
     ),
     "orchestrator.study.samplers:Cmaes": SamplerSettings(
         summary="CMA-ES, for ranges of numbers: Optuna's CmaEsSampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 1, at_least=0, at_most=100_000
+                "whole", "Random trials before the model is used.", 1, at_least=0, at_most=100_000
             ),
             "sigma0": Setting(
                 "number",
-                "First step size; by the space if none.",
+                "Initial step size; derived from the space if left out.",
                 None,
                 example=0.2,
                 above=0,
@@ -74,7 +74,7 @@ DECLARED: dict[str, Any] = {
             ),
             "popsize": Setting(
                 "whole",
-                "Trials a generation; by the space if none.",
+                "Trials per generation; derived from the space if left out.",
                 None,
                 example=8,
                 at_least=2,
@@ -86,7 +86,7 @@ DECLARED: dict[str, Any] = {
         },
         ranges=2,
         packages=("cmaes",),
-        under_stopping="takes the last value of a stopped trial for a final one, so it favours early values",
+        under_stopping="treats the last value of a stopped trial as final, so it favours early values",
     ),
     "orchestrator.study.samplers:Qmc": SamplerSettings(
         summary="Quasi-random points: Optuna's QMCSampler.",
@@ -101,24 +101,24 @@ DECLARED: dict[str, Any] = {
     "orchestrator.study.samplers:Nsgaii": SamplerSettings(
         summary="Genetic, for several objectives: Optuna's NSGAIISampler.",
         options={
-            "population_size": Setting("whole", "Trials a generation.", 50, at_least=2, at_most=10_000),
+            "population_size": Setting("whole", "Trials per generation.", 50, at_least=2, at_most=10_000),
             "mutation_prob": Setting(
                 "number",
-                "Chance of a mutation; one over the dimensions if left out.",
+                "Probability of a mutation; 1 / dimensions if left out.",
                 None,
                 example=0.1,
                 at_least=0,
                 at_most=1,
                 optional=True,
             ),
-            "crossover_prob": Setting("number", "Chance of a crossover.", 0.9, at_least=0, at_most=1),
+            "crossover_prob": Setting("number", "Probability of a crossover.", 0.9, at_least=0, at_most=1),
             "swapping_prob": Setting(
-                "number", "Chance of a swap at a crossover.", 0.5, at_least=0, at_most=1
+                "number", "Probability of a swap at a crossover.", 0.5, at_least=0, at_most=1
             ),
         },
         constraints=True,
         several_objectives=True,
-        under_stopping="breeds from complete trials alone, so most trials teach it nothing",
+        under_stopping="selects parents only among complete trials, so it ignores most trials",
     ),
     "orchestrator.schedule.schedulers:Asha": SchedulerSettings(
         summary="Asynchronous successive halving.",

@@ -17,7 +17,7 @@ from trainables.layers import LAYERS
 from trainables.settings import range_ends
 
 MOST_LISTED = 100_000
-"""Number of combinations up to which a space is listed, to count those that satisfy the relations."""
+"""Number of combinations up to which a space is enumerated, to count those that satisfy the relations."""
 
 _SHOWN_DRAWS = 1_000
 
@@ -133,7 +133,7 @@ class FeasibleSpace:
             rng: Source of random numbers.
             given: Values that are not drawn.
             accepts: Further requirement.
-            most: Largest number of draws. A space with few combinations is listed after that.
+            most: Largest number of draws. A space with few combinations is enumerated after that.
         """
         for _ in range(most):
             params = self.draw(rng, given)

@@ -76,7 +76,7 @@ class Hyperparameter:
         must: Its type and bounds in words.
         allows: Returns True if a value of the right type is within its bounds.
         sample: Legal value, for errors.
-        most: Largest legal number. It is far above any that makes sense, so `must` says nothing of it.
+        most: Largest legal number. It is far above any useful number, so `must` does not mention it.
         optional: Whether null is a value too, which means no limit or no smoothing.
     """
 
@@ -186,7 +186,7 @@ def _field(name: str, section: type[BaseModel], kind: Kind, mutable: bool) -> Hy
 
 
 def _literals(annotation: Any) -> tuple[Any, ...]:
-    """Return the words of a `Literal`, or of one beside None."""
+    """Return the words of a `Literal`, which may be optional."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return tuple(word for part in get_args(annotation) for word in _literals(part))

@@ -1,7 +1,7 @@
 """The JSON Schema of a search-space file, for editors: `python -m orchestrator.config.json_schema` writes it.
 
-It is generated from the sections, the layers and the tasks, so that an editor completes and underlines what
-`load` accepts and refuses; rules between fields stay with `load`.
+It is generated from the sections, the layers and the tasks, so that an editor completes valid keys and
+underlines mistakes. Rules between fields are checked only by `load`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def schema() -> dict[str, Any]:
     properties["known"] = _known(properties["known"])
     sections["Profile"] = _profile(properties, sections)
     properties["profiles"] = {
-        "description": "Variants of the file by name; `laptop` is taken where there is no GPU.",
+        "description": "Variants of the file by name; `laptop` is used on machines without a GPU.",
         "type": "object",
         "propertyNames": {"pattern": SLUG},
         "additionalProperties": {"$ref": "#/$defs/Profile"},

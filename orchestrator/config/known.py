@@ -42,20 +42,20 @@ def read_known(
 
 def _read(section: KnownSection, index: int, space: Space, objectives: Sequence[Objective]) -> KnownResults:
     if section.results is None:
-        return KnownResults(section.source, None, {})
+        return KnownResults(section.source, None, {}, section.run)
     found = matched(section.source, section.results, space, objectives)
     if not found.results:
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "none"
         must = "must have a result in the space of the search"
         raise Violation(("known", index), must, "Compare its names with `search` and `objective`.", why)
     left_out = Counter(section.left_out) + Counter(found.left_out)
-    return KnownResults(section.source, found.results, dict(sorted(left_out.items())))
+    return KnownResults(section.source, found.results, dict(sorted(left_out.items())), section.run)
 
 
 def matched(
     source: str, rows: Iterable[Mapping[str, Any]], space: Space, objectives: Sequence[Objective]
 ) -> KnownResults:
-    """Return the rows of a table that are results of a search, and how many are left out for which reason.
+    """Return the rows of a table that are results of a search, and the number of other rows by reason.
 
     The mean of rows with equal settings is one result. Of more than `MOST_RESULTS`, as many are kept, spread
     evenly over the ranks of the first objective.
@@ -112,7 +112,7 @@ def _result(row: Mapping[str, Any], space: Space, objectives: Sequence[Objective
 
 
 def _readings(value: Any) -> list[Any]:
-    """Return what a cell of a table may mean: the value itself, and what its text spells."""
+    """Return the possible values of a table's cell: the value itself, and the number or word in its text."""
     if not isinstance(value, str):
         return [value]
     try:

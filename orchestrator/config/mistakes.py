@@ -12,7 +12,7 @@ from orchestrator.errors import BadInput
 Read = TypeVar("Read")
 
 MOST = 20
-"""Mistakes of a file after which no more are looked for."""
+"""Largest number of mistakes of a file that are looked for."""
 
 _TRIES = 200
 _HARMLESS: dict[Path, tuple[Any, ...]] = {
@@ -37,7 +37,7 @@ _DEPENDENT: dict[str, tuple[str, ...]] = {
     "objective": ("objective", "published", "known"),
     "trainable": ("search", "training", "resources", *_STRATEGY),
 }
-"""By section: the sections in which an error may come from how a mistake of this one was corrected."""
+"""By section: the sections in which the correction of a mistake of this one may cause an error."""
 
 
 def read_with_all_mistakes(read: Callable[[LocatedValue], Read], root: LocatedValue) -> Read:

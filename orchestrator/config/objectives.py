@@ -96,7 +96,7 @@ def check_single(file: SpaceFile | TrainableFile, objectives: Sequence[Objective
     if file.objective is not None and file.objective.prefer is not None:
         return True
     remedy = f"Write objective: {{..., prefer: {objectives[0].metric}}}."
-    must = "needs a preference among the objectives, which no single trial is the best in"
+    must = "needs a preference among the objectives, because no trial is the best in all of them"
     for path, needs in (
         (("confirm", "seeds"), file.confirm.seeds > 0),
         (("budget", "target"), file.budget.target is not None),
@@ -122,7 +122,7 @@ def check_compared(
         if direction is not None:
             raise Violation((*path, "direction"), "needs a metric", "Add metric, or leave it out.")
         if len(objectives) > 1 and "metric" in scheduler.options:
-            must = f"must name the metric by which {scheduler.name} compares trials, of several objectives"
+            must = f"must name the metric by which {scheduler.name} compares trials with several objectives"
             raise Violation((*path, "metric"), must, f"Write metric: {objectives[0].metric}.", "")
         return
     known = {objective.metric: objective.direction for objective in objectives}
@@ -130,7 +130,7 @@ def check_compared(
         _check_reported((*path, "metric"), metric, TASKS[file.task].metric)
         known.setdefault(metric, better(metric))
     if direction is None and metric not in known:
-        must = f"must say whether more of {metric} is better, which is not an objective"
+        must = f"must give the direction of {metric}, which is not an objective"
         raise Violation((*path, "direction"), must, "Write direction: minimize, or maximize.", "")
     if direction is not None and direction != known.get(metric, direction):
         must = f"{metric} is better when it is {_SENSE[known[metric]]}"
@@ -138,7 +138,7 @@ def check_compared(
 
 
 def read_reports(file: SpaceFile | TrainableFile, objectives: Sequence[Objective]) -> str:
-    """Return which reports are the value of a trial: `best`, `last` or `mean of last N`.
+    """Return the reports that determine the value of a trial: `best`, `last` or `mean of last N`.
 
     Raises:
         Violation: A mean is asked for, and there are several objectives.
@@ -246,7 +246,7 @@ def read_points(
 
 
 def read_point(given: Mapping[str, Any], space: Mapping[str, Distribution], path: Path) -> dict[str, Any]:
-    """Return a setting to try, as a draw of its values would be.
+    """Return a setting to try, with the types of drawn values.
 
     Args:
         given: Values of some hyperparameters.
@@ -270,14 +270,14 @@ def read_point(given: Mapping[str, Any], space: Mapping[str, Distribution], path
             must = f"must come with a value of {missing[0]}, on which {name} depends"
             raise Violation((*path, name), must, f"Add {missing[0]}.")
         if not active(distribution, values):
-            must = "must be drawn under the other values"
-            raise Violation((*path, name), must, "Leave it out, or change what its `when` names.")
+            must = "must be active under the other values"
+            raise Violation((*path, name), must, "Leave it out, or change the values that its `when` names.")
         values[name] = _published_value((*path, name), distribution, given[name])
     return values
 
 
 def read_setting(sweep: SweepConfig, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a setting that a user asks a sweep to try, as a draw of its values would be.
+    """Return a setting that a user asks a sweep to try, with the types of drawn values.
 
     Args:
         sweep: The sweep.

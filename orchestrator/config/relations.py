@@ -20,7 +20,7 @@ Sum: TypeAlias = "str | float | int | tuple[str, Sum, Sum]"
 """A name, a number, or an operator with its operands."""
 
 LONGEST = 250
-"""Characters of the longest relation."""
+"""Largest number of characters of a relation."""
 
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -72,7 +72,7 @@ class Relation:
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names that stand in it."""
+        """Return the names in the relation."""
         return frozenset(name for side in self.sides for name in _names(side))
 
     def holds(self, values: Mapping[str, Any]) -> bool:

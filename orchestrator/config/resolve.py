@@ -151,7 +151,7 @@ def _resolved(
 
 
 def _check_known(sweep: SweepConfig) -> None:
-    """Refuse sources of known results, which are read with the file of one sweep alone."""
+    """Refuse sources of known results, which only a file of one sweep may name."""
     for index, known in enumerate(sweep.known):
         if known.results is None:
             must = "must hold its results in a part of another file"
@@ -166,7 +166,7 @@ def _check_budget(sweep: SweepConfig) -> None:
 
 
 def _check_settings(sweep: SweepConfig) -> None:
-    """Check the relations, and what is tried first."""
+    """Check the relations, and the settings to try first."""
     check_relations(sweep.feasible)
     if SAMPLERS.settings(sweep.sampler.name).finite and sweep.require and sweep.feasible.count is None:
         must = f"must be left out, or the grid must have at most {MOST_LISTED:,} combinations"
@@ -179,7 +179,7 @@ def _check_settings(sweep: SweepConfig) -> None:
         check_setting(sweep.feasible, point, ("try", index))
         key = sweep.feasible.key(point)
         if key in earlier and point.keys() == sweep.active(point) and not repeats(sweep):
-            must = "must differ from what is tried before, unless `repeat: true`"
+            must = "must differ from the settings before it, unless `repeat: true`"
             raise Violation(("try", index), must, "Remove it.", f"the same as {earlier[key]}")
         earlier.setdefault(key, f"the setting {index + 1} of `try`")
 

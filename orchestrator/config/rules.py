@@ -424,7 +424,7 @@ def check_confirm(confirm: ConfirmSection, objectives: int) -> None:
         return
     if confirm.seeds:
         raise Violation(
-            path, "cannot stand beside `seeds`", "Leave out one of them.", f"{confirm.seeds} seeds"
+            path, "cannot be combined with `seeds`", "Leave out one of them.", f"{confirm.seeds} seeds"
         )
     if objectives > 1:
         raise Violation(path, "needs a single objective", "Use `seeds`.", f"{objectives} objectives")
@@ -454,7 +454,7 @@ def check_share(resources: ResourcesSection) -> None:
     """Check that a trial takes no GPU, a part 1/K of one, or whole GPUs.
 
     Raises:
-        Violation: The share is not 0, 1/K or a whole number, or `slots` stands beside another share than 1.
+        Violation: The share is not 0, 1/K or a whole number, or `slots` is given with a share other than 1.
     """
     share = resources.gpu
     if resources.slots is not None and share != 1:

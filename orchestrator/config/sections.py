@@ -26,10 +26,10 @@ from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 Model = TypeVar("Model", bound=BaseModel)
 
 MOST_SLOTS = 256
-"""Trials that can share one device."""
+"""Largest number of trials that can share a device."""
 
 LONGEST_PATH = 4_096
-"""Characters of the longest path, as of Linux."""
+"""Largest number of characters of a path, as on Linux."""
 
 REPORTS = r"best|last|mean of last [1-9][0-9]{0,3}"
 """Pattern of the reports that are the value of a trial."""
@@ -147,9 +147,11 @@ OWN_FIELDS = ("d_model", "d_state", "bidirectional")
 class MatchSection(Section):
     """The number of parameters that every network of the search has, to 1 %."""
 
-    parameters: Whole = setting("Trained numbers of the whole network.", 600_000, ge=1, le=10**12)
+    parameters: Whole = setting(
+        "Number of trained parameters of the whole network.", 600_000, ge=1, le=10**12
+    )
     adjust: Size | None = setting(
-        "The only size that is adjusted; if left out, d_state, and d_model where d_state alone cannot do.",
+        "The only size that is adjusted; if left out, d_state, and d_model if d_state does not suffice.",
         "d_state",
         None,
     )
@@ -169,10 +171,10 @@ class ModelSection(OpenSection):
         "Share of channels dropped, the same at every time step.", 0.1, ModelSettings.dropout, ge=0, lt=1
     )
     pooling: Pooling | None = setting(
-        "How the steps of a sequence become one answer; the task's own way if left out.", "last", None
+        "How the steps of a sequence become one answer; the default of the task if left out.", "last", None
     )
     mixing: Mixing = setting(
-        "What follows the layer of a block: a gate of two dense layers or of one, GELU alone, or nothing.",
+        "Activation after the layer of a block: a gate of two dense layers or of one, GELU alone, or none.",
         "half_glu1",
         ModelSettings.mixing,
     )
@@ -189,12 +191,12 @@ class ModelSection(OpenSection):
         ModelSettings.gate,
     )
     norm: Norm = setting(
-        "What normalises: each channel over batch and time, each step over its channels, or nothing.",
+        "Normalisation: of each channel over batch and time, of each step over its channels, or none.",
         "layer",
         ModelSettings.norm,
     )
     norm_position: NormPosition = setting(
-        "Before the layer of a block, or after the block's skip connection.",
+        "Place of the normalisation: before the layer of a block, or after the block's skip connection.",
         "after",
         ModelSettings.norm_position,
     )
@@ -204,7 +206,7 @@ class ModelSection(OpenSection):
         ModelSettings.encoder,
     )
     layers: dict[str, dict[str, Any]] = setting(
-        "What holds for one layer alone: its d_model, d_state, bidirectional, options and ranges.",
+        "Values of single layers: their d_model, d_state, bidirectional, options and ranges.",
         {"lru": {"d_state": 128, "r_init": [0.9, 0.99]}},
         {},
     )
@@ -213,7 +215,7 @@ class ModelSection(OpenSection):
     )
 
     def of(self, layer: str) -> ModelSection:
-        """Return the network with what holds for one layer only in the place of what holds for all."""
+        """Return the network of a layer, whose own values override those of all layers."""
         return self.model_copy(update=self.layers.get(layer, {}))
 
 
@@ -222,7 +224,7 @@ class TrainingSection(Section):
 
     steps: Whole = setting("Optimiser updates of a trial; its schedule's length.", 50_000, ge=1, le=10**9)
     interval: Whole = setting("Steps between two reports, and two checkpoints.", 500, ge=1, le=10**9)
-    batch_size: Whole = setting("Examples a step.", 32, ge=1, le=1_048_576)
+    batch_size: Whole = setting("Examples per step.", 32, ge=1, le=1_048_576)
     learning_rate: Number | None = setting(
         "Peak rate outside the recurrence; here or in `search`.", 1e-3, None, gt=0, le=100
     )
@@ -251,42 +253,46 @@ class TrainingSection(Section):
         lt=1,
     )
     schedule: Schedule = setting(
-        "How the rates go on from their peaks, after the warm-up.", "constant", TrainingSettings.schedule
+        "Shape of the rates after the warm-up.", "constant", TrainingSettings.schedule
     )
     plateau_factor: Number = setting(
-        "Of the schedule `plateau`: what the rates are multiplied by when the loss stops falling.",
+        "Schedule `plateau`: factor of the rates when the loss stops falling.",
         0.5,
         TrainingSettings.plateau_factor,
         gt=0,
         lt=1,
     )
     plateau_patience: Whole = setting(
-        "Of the schedule `plateau`: intervals without a lower mean training loss, before that happens.",
+        "Schedule `plateau`: intervals without a lower mean training loss before the rates are reduced.",
         2,
         TrainingSettings.plateau_patience,
         ge=1,
         le=10**6,
     )
     accumulate: Whole = setting(
-        "Batches whose gradients make one update.", 4, TrainingSettings.accumulate, ge=1, le=65_536
+        "Number of batches whose gradients are accumulated for one update.",
+        4,
+        TrainingSettings.accumulate,
+        ge=1,
+        le=65_536,
     )
     remat: Flag = setting(
         "Recompute activations in the reverse pass, to save memory.", True, TrainingSettings.remat
     )
     reproducible: Literal["bits"] | None = setting(
-        "`bits`: also on a GPU, a trial's numbers depend on no neighbour, to the last bit; slower.",
+        "`bits`: the results of a trial are bitwise independent of its neighbours, also on a GPU; slower.",
         "bits",
         TrainingSettings.reproducible,
     )
     carry_state: Flag | None = setting(
-        "Whether layers carry their states over consecutive segments; the task's own way if left out.",
+        "Whether layers carry their states over consecutive segments; the default of the task if left out.",
         False,
         None,
     )
 
 
 class TrainableSection(Section):
-    """What a trial runs instead of a task and a network of this package: one of the first three."""
+    """Code that a trial runs instead of a built-in network: exactly one of the first three keys."""
 
     function: Reference | None = setting(
         "A function `train(trial)`, by its module or the file beside this one.", "train.py:train", None
@@ -308,7 +314,8 @@ class TrainableSection(Section):
     )
     metrics: dict[str, Text] | None = setting(
         "Metrics of a function or a command that sends no reports: a pattern of printed lines by metric, with"
-        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder.",
+        " `step` for the step; or `file`, a CSV or JSON-lines file; or `tensorboard`, a folder; or"
+        " `source: mlflow`, its calls of `mlflow.log_metric`.",
         {"step": r"epoch (\d+)", "val/loss": r"val_loss=(\S+)"},
         None,
     )
@@ -319,12 +326,12 @@ class TrainableSection(Section):
         None,
     )
     mutable: list[Word] = setting(
-        "Hyperparameters of a function or a command that may differ when it goes on from a checkpoint.",
+        "Hyperparameters of a function or a command that may differ when it resumes from a checkpoint.",
         ["learning_rate"],
         [],
     )
     folder: Reference | None = setting(
-        "Working folder, and where files are looked for; that of this file if left out.",
+        "Working folder, in which files are also looked up; the folder of this file if left out.",
         "/home/ada/digits",
         None,
     )
@@ -336,14 +343,14 @@ class ClockSection(Section):
     steps: Whole = setting("Steps of a trial.", 2000, ge=1, le=10**9)
     interval: Whole = setting("Steps between two reports.", 100, ge=1, le=10**9)
     reproducible: Literal["bits"] | None = setting(
-        "`bits`: the numbers of a trial of a program depend on no neighbour, to the last bit; slower.",
+        "`bits`: the results of a trial of a program are bitwise independent of its neighbours; slower.",
         "bits",
         None,
     )
 
 
 class EvaluateSection(Section):
-    """What an evaluation reads."""
+    """Examples that an evaluation reads."""
 
     examples: Whole | None = setting(
         "Validation examples at each interval; all if left out.",
@@ -370,9 +377,9 @@ class SearchEntry(Section):
         "The values to choose from, of any types, or a mapping of labels to values.", [8, 16, 32], None
     )
     labels: list[Word] | None = setting(
-        "Of a choice: a label for each value, by which it is shown.", ["small", "large"], None
+        "A label for each value of a choice, by which it is shown.", ["small", "large"], None
     )
-    ordered: Flag = setting("Of a choice: whether its values are in order, as on a scale.", True, False)
+    ordered: Flag = setting("Whether the values of a choice are ordered, as on a scale.", True, False)
     step: Number | None = setting("Distance between the values of uniform, int or log_int.", 0.1, None, gt=0)
     when: dict[str, Any] | None = setting(
         "Other searched names and the values under which this one is drawn.", {"layer": "rotrnn"}, None
@@ -380,7 +387,7 @@ class SearchEntry(Section):
 
 
 class ObjectiveSection(Section):
-    """What is optimised. A `val/...` metric decides which trial is best."""
+    """Metrics to optimise. A `val/...` metric decides which trial is best."""
 
     maximize: Words = setting("Metrics to maximise.", "val/accuracy", [])
     minimize: Words = setting("Metrics to minimise.", "val/loss", [])
@@ -390,12 +397,12 @@ class ObjectiveSection(Section):
         "best",
     )
     prefer: Word | None = setting(
-        "Of several objectives, the one that decides which trial is best.", "val/accuracy", None
+        "The objective that decides which trial is best, if there are several.", "val/accuracy", None
     )
 
 
 class Bound(Section):
-    """What a feasible trial's metric must keep."""
+    """Bounds of a metric that a feasible trial keeps."""
 
     at_least: Number | None = setting("Smallest feasible value.", 1000, None)
     at_most: Number | None = setting("Largest feasible value.", 0.7, None)
@@ -421,9 +428,11 @@ class BudgetSection(Section):
     trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
     hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
     gpu_hours: Number | None = setting("GPU hours, summed.", 100, None, gt=0, le=10**7)
-    target: Number | None = setting("Value of a trial that is good enough.", 0.95, None)
+    target: Number | None = setting(
+        "The search ends when a trial has ended with this value or a better one.", 0.95, None
+    )
     no_improvement: NoImprovementSection | None = setting(
-        "How many trials without an improvement end the search.", {"trials": 20, "by": 0.001}, None
+        "Number of trials without an improvement that end the search.", {"trials": 20, "by": 0.001}, None
     )
     failures: Whole | None = setting(
         "Failed trials that end the search while no trial has ended otherwise; 8 if left out.",
@@ -440,7 +449,7 @@ class BudgetSection(Section):
 
 
 class ResourcesSection(Section):
-    """What one trial takes."""
+    """Resources of one trial."""
 
     gpu: Number = setting(
         "GPUs: 0, 1, or 1/K, which is a slot of an engine of K trials; for functions and commands a part of "
@@ -462,10 +471,10 @@ class ResourcesSection(Section):
         "With gpu: 1, how many trials share it: K, or auto, measured when the sweep starts.", "auto", None
     )
     concurrent: Whole | None = setting(
-        "Most trials at a time; as many as fit if left out.", 8, None, ge=1, le=10_000
+        "Largest number of concurrent trials; as many as fit if left out.", 8, None, ge=1, le=10_000
     )
     memory: Number | None = setting(
-        "GiB of memory that a function or command may hold; it is ended above that.", 4, None, gt=0
+        "GiB of memory that a function or command may use; above that, its attempt is ended.", 4, None, gt=0
     )
     disk: Number | None = setting(
         "GiB that a function or command may have in its own folders, checkpoints included; 20 if left out.",
@@ -494,7 +503,7 @@ class ResourcesSection(Section):
         return f"{self.cpu:g} CPU and {self.gpu:g} GPU a trial{where}"
 
     def shared_by(self, slots: int) -> ResourcesSection:
-        """Return the resources of one of so many trials that share a GPU."""
+        """Return the resources of one of several trials that share a GPU."""
         return self.model_copy(update={"gpu": 1 / slots, "slots": None})
 
 
@@ -506,7 +515,7 @@ class RaceSection(Section):
     """A race between the best trials of the search, by retraining them with fresh seeds."""
 
     top: Whole = setting("Trials in the race.", 3, 3, ge=2, le=20)
-    runs: Whole = setting("Retrainings in all.", 6, 6, ge=2, le=200)
+    runs: Whole = setting("Total number of retrainings.", 6, 6, ge=2, le=200)
 
 
 class ConfirmSection(Section):
@@ -533,7 +542,7 @@ class PublishedSection(OpenSection):
 
 
 class KnownSection(Section):
-    """Results that others have measured, from which the sampler learns."""
+    """Results that others have measured, from which the sampler learns; the best ones may be run."""
 
     source: Reference = setting(
         "A CSV file, optuna://STORAGE#STUDY, mlflow://TRACKING#EXPERIMENT, or any name of given results.",
@@ -545,6 +554,7 @@ class KnownSection(Section):
         None,
         max_length=1_000,
     )
+    run: Whole = setting("Number of its best settings that the first trials run.", 4, 0, ge=0, le=64)
     left_out: dict[str, Whole] = setting(
         "Number of results that were left out when the source was read, by reason.",
         {"without dropout": 2},
@@ -584,15 +594,18 @@ class StudySections(Section):
     )
     repeat: Flag = setting("Whether a setting may be tried more than once.", True, False)
     objective: ObjectiveSection | None = setting(
-        "What is optimised; the task's own metric if left out.", {"maximize": "val/accuracy"}, None
+        "Metrics to optimise; the metric of the task if left out.", {"maximize": "val/accuracy"}, None
     )
     constraints: dict[str, Bound] = setting(
-        "What a feasible trial keeps.", {"seconds/train": {"at_most": 60}}, {}, max_length=20
+        "Bounds of metrics that a feasible trial keeps.",
+        {"seconds/train": {"at_most": 60}},
+        {},
+        max_length=20,
     )
     sampler: Any = setting("How trials are proposed.", {"tpe": {"seed": 0}}, "tpe")
     scheduler: Any = setting("Which trials are stopped early.", {"asha": {"reduction": 4}}, "asha")
     budget: BudgetSection = setting("When the search ends.", {"trials": 64})
-    resources: ResourcesSection = setting("What one trial takes.", {"cpu": 1}, ResourcesSection())
+    resources: ResourcesSection = setting("Resources of one trial.", {"cpu": 1}, ResourcesSection())
     confirm: ConfirmSection = setting("Retrainings of the best trial.", {"seeds": 3}, ConfirmSection())
     published: PublishedSection | None = setting(
         "The published values, tried first.", {"source": "...", "values": {"learning_rate": 1e-3}}, None
@@ -615,13 +628,15 @@ class TaskSections(Section):
     data: dict[str, Any] = setting("Options of the task.", {"length": 512}, {})
     model: ModelSection = setting("The network.", {"layer": "rotrnn", "depth": 6, "d_model": 128})
     training: TrainingSection = setting("How a trial is trained.", {"steps": 50_000, "interval": 500})
-    evaluate: EvaluateSection = setting("What an evaluation reads.", {"examples": 2000}, EvaluateSection())
+    evaluate: EvaluateSection = setting(
+        "Examples that an evaluation reads.", {"examples": 2000}, EvaluateSection()
+    )
 
 
 class TrainableSections(Section):
     """The sections that only files of a function, a command or a program have."""
 
-    trainable: TrainableSection = setting("What a trial runs.", {"function": "train.py:train"})
+    trainable: TrainableSection = setting("Code that a trial runs.", {"function": "train.py:train"})
     training: ClockSection = setting("How long a trial is trained.", {"steps": 2000, "interval": 100})
     fixed: dict[str, Any] = setting(
         "Further hyperparameters, with the value that every trial gets.",
@@ -647,7 +662,7 @@ FILE_SECTIONS = tuple(
         for name, field in file.model_fields.items()
     )
 )
-"""Names of the sections of both kinds of file."""
+"""Names of the sections, for both kinds of file."""
 
 
 _MOST_ERRORS = 50

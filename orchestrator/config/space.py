@@ -86,7 +86,7 @@ class Distribution:
         choices: Values of a choice, or their labels.
         when: Other hyperparameters, and the values of each under which this one is drawn.
         labelled: Values that the labels in `choices` stand for; empty if these are the values themselves.
-        is_scale: Whether the values of a choice are in order, so that a sampler can use their distances.
+        is_scale: Whether the values of a choice are ordered, so that a sampler can use their distances.
         moments: Mean and standard deviation of a normal distribution, or of the logarithm; None for others.
     """
 
@@ -169,7 +169,7 @@ class Distribution:
         return step is None or _divides(step, value - low)
 
     def typed(self, value: Any) -> Value:
-        """Return a value that `holds` as a draw of it would be: an int for a whole number, and so on."""
+        """Return a value that `holds` with the type of a drawn value, such as int for a whole number."""
         if self.kind == "choice":
             return self.choices[self.index(value)]
         return round(value) if self.kind in WHOLE else float(value)

@@ -71,7 +71,7 @@ def read_strategy(
         file: Validated file.
         space: Space of the search.
         objectives: Number of its objectives.
-        mutable: Hyperparameters of which a trial can take other values when it goes on.
+        mutable: Hyperparameters that can have other values when a trial resumes.
 
     Raises:
         Violation: A name or an option is unknown, or the strategy does not suit the rest of the file.
@@ -137,7 +137,7 @@ def check_installed(sampler: Sampler) -> None:
 def check_mutations(space: Space, scheduler: Scheduler) -> None:
     """Check that a scheduler changes no hyperparameter on which others depend.
 
-    A trial would go on with hyperparameters of another branch.
+    A trial would continue with hyperparameters of another branch.
 
     Raises:
         Violation: It changes one.
@@ -276,7 +276,7 @@ def _check_mutations(
         if name not in mutable:
             must = "must name hyperparameters that can change during training"
             declare = (
-                "If a function or a command can go on with another value, name it in `trainable.mutable`."
+                "If a function or a command can resume with another value, name it in `trainable.mutable`."
             )
             remedy = nearest(name, mutable & set(space)) if mutable else declare
             raise Violation(path, must, remedy, f"`{name}`")

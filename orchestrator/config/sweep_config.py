@@ -157,18 +157,23 @@ class KnownResults:
         source: File, address or name of the results.
         results: Hyperparameters and objectives of each result; None while the source is not read.
         left_out: Number of results of the source that are not used, by reason.
+        run: Number of its best settings that the first trials run.
     """
 
     source: str
     results: tuple[Mapping[str, Any], ...] | None
     left_out: Mapping[str, int]
+    run: int = 0
 
     @property
     def phrase(self) -> str:
         """Describe the results, such as `results.csv: 12 results; left out: 2 without dropout`."""
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())
         count = counted(len(self.results or ()), "result")
-        return f"{self.source}: {count}{f'; left out: {reasons}' if reasons else ''}"
+        run = (
+            f", of which the best {min(self.run, len(self.results or ()))} are run first" if self.run else ""
+        )
+        return f"{self.source}: {count}{run}{f'; left out: {reasons}' if reasons else ''}"
 
 
 @dataclass(frozen=True)
@@ -297,7 +302,7 @@ class SweepConfig:
 
     @property
     def observed_metrics(self) -> tuple[str, ...]:
-        """Return the metrics that decide about trials: those that must be finite, then constrained ones."""
+        """Return the metrics that rank, stop or constrain trials, those that must be finite first."""
         constrained = (constraint.metric for constraint in self.constraints)
         return tuple(dict.fromkeys([*self.finite_metrics, *constrained]))
 
@@ -403,7 +408,7 @@ class SweepConfig:
         )
 
     def active(self, params: Mapping[str, Any]) -> set[str]:
-        """Return the names that a draw with these values has: those whose conditions hold."""
+        """Return the names of the hyperparameters whose conditions hold for these values."""
         drawn: dict[str, Any] = {}
         for name, distribution in self.search.items():
             if active(distribution, drawn):
@@ -465,7 +470,7 @@ class SweepConfig:
 
     @cached_property
     def points(self) -> tuple[Mapping[str, Any], ...]:
-        """Return what the first trials try: the published values, then those of `try`, complete or not."""
+        """Return the settings of the first trials: the published values, then the entries of `try`."""
         published = self.published_params()
         return self.first if published is None else (published, *self.first)
 
@@ -527,6 +532,8 @@ def _known_document(known: KnownResults) -> dict[str, Any]:
     document: dict[str, Any] = {"source": known.source}
     if known.results is not None:
         document["results"] = [dict(result) for result in known.results]
+    if known.run:
+        document["run"] = known.run
     return {**document, "left_out": dict(known.left_out)} if known.left_out else document
 
 

@@ -67,7 +67,7 @@ class Trainable:
         shell: Whether a command is one text for a shell.
         free: Hyperparameters of a program that are traced numbers; empty for the others.
         mlflow: Whether a function or a command writes to the run of its trial in MLflow.
-        mutable: Hyperparameters of a function or a command that may differ when it goes on.
+        mutable: Hyperparameters of a function or a command that may differ when it resumes.
         predictor: Function that makes a predictor of what a function or a command has saved, or ''.
         metrics: Where the reports of a function or a command come from; empty if it sends them itself.
     """
@@ -254,7 +254,7 @@ def _check_fixed(fixed: Mapping[str, Any], space: Space) -> Space:
 
 
 def _values_of_trials(space: Space, fixed: Mapping[str, Any]) -> Space:
-    """Return the space with the values that trials get, in the place of labels, and the fixed ones."""
+    """Return the space with the values that trials get, instead of labels, and the fixed ones."""
     unlabelled = {
         name: replace(distribution, choices=distribution.labelled, labelled=())
         if distribution.labelled
@@ -294,7 +294,7 @@ def _command(section: TrainableSection, space: Space) -> tuple[str, ...]:
 
 
 def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -> None:
-    """Check that the placeholders of a word have a value in every trial, and that it is not too long then."""
+    """Check that the placeholders of a word have a value in every trial, and that it is never too long."""
     path = ("trainable", "command")
     try:
         pieces = parsed(word, shell=shell)
@@ -304,12 +304,12 @@ def _check_word(word: str, space: Space, known: Sequence[str], *, shell: bool) -
         _check_arguments(word, pieces, shell=shell)
     longest = sum(_longest(piece, space, known) for piece in pieces)
     if longest > LONGEST_WORD:
-        must = f"must be at most {LONGEST_WORD:,} bytes, which a system hands to a program"
+        must = f"must be at most {LONGEST_WORD:,} bytes, the longest argument of a program"
         raise Violation(path, must, "Let the script read it from a file.", f"{longest:,}")
 
 
 def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None = None) -> int:
-    """Return the largest number of bytes of a piece of a word.
+    """Return the largest size of a piece of a word, in bytes.
 
     Args:
         piece: Piece of a word.
@@ -335,7 +335,7 @@ def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None
             must = f"{{{name}}} must be a word of its own, because every trial has it"
             raise Violation(path, must, "Name a hyperparameter.", f"{{?{name}: ...}}")
         if name in _OWN and name in space and space[name].when:
-            must = f"{{?{name}: ...}} must not name a hyperparameter with a condition and the name of a value"
+            must = f"{{?{name}: ...}} must not name a conditional hyperparameter with the name of a value"
             remedy = f"Give the hyperparameter {name} another name."
             raise Violation(path, must + " that every trial has", remedy, f"{{{name}}}")
         return sum(_longest(each, space, known, name) for each in piece.pieces)
@@ -382,7 +382,7 @@ def _check_arguments(word: str, pieces: Sequence[Piece], *, shell: bool) -> None
 
 
 def _texts(placeholder: Placeholder, space: Space) -> list[str]:
-    """Return the texts of every choice or of both ends of a range.
+    """Return the texts that a placeholder may have: of every choice, or of both ends of a range.
 
     Raises:
         Violation: Its format does not suit its values, or a shell would take a value for several words.
@@ -451,7 +451,7 @@ def _check_predictor(section: TrainableSection, kind: Kind) -> None:
 
 
 def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
-    """Check where the reports come from: patterns of printed lines, a file, or event files."""
+    """Check where the reports come from: patterns of printed lines, a file, event files, or MLflow."""
     metrics = file.trainable.metrics
     if metrics is None:
         return
@@ -465,7 +465,10 @@ def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
                 names = " and ".join([source, *others])
                 must = f"must have only {names}, because the script names its metrics in the {source}"
                 raise Violation((*path, strange[0]), must, "Leave it out.")
-            _check_path((*path, source), metrics[source], space)
+            if source == "source":
+                _check_calls(file.trainable)
+            else:
+                _check_path((*path, source), metrics[source], space)
             return
     for name, pattern in metrics.items():
         _check_pattern((*path, name), pattern)
@@ -474,6 +477,19 @@ def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
     if missing := [name for name in wanted if name not in metrics]:
         must = f"must have a pattern of the objective {missing[0]}"
         raise Violation(path, must, f"Write {missing[0]}: '{missing[0].rpartition('/')[2]}=(\\S+)'.")
+
+
+def _check_calls(section: TrainableSection) -> None:
+    """Check that the calls of MLflow lead to the reports alone."""
+    path = ("trainable", "metrics", "source")
+    if (section.metrics or {})["source"] != "mlflow":
+        must = "must be mlflow, whose calls are the reports"
+        raise Violation(path, must, "Write source: mlflow.", f"`{(section.metrics or {})['source']}`")
+    if section.mlflow:
+        must = (
+            "must not be beside `mlflow: true`, with which the script itself writes to the run of its trial"
+        )
+        raise Violation(path, must, "Leave out `mlflow: true`, or report with `sweep_client`.")
 
 
 def _check_path(path: tuple[str, ...], text: str, space: Space) -> None:

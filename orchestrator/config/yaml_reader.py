@@ -122,7 +122,7 @@ def _quotient(text: str) -> float | None:
 def _factor(text: str) -> float | None:
     if text == "pi":
         return math.pi
-    # 012 is ten in YAML 1.1 and twelve in YAML 1.2: neither is taken for granted.
+    # 012 is ten in YAML 1.1 and twelve in YAML 1.2: it is read as a string.
     return None if _ZERO_LED.fullmatch(text) else float(text)
 
 

@@ -41,7 +41,8 @@ class Fetched:
     Attributes:
         place: Path of the file or folder in the data folder.
         sha256: SHA-256 of the fetched file; None if it was in place before.
-        pinned: Whether the file has the published sum; False if none is published, or the user gave another.
+        pinned: Whether the file has the published checksum; False if none is published, or the user gave
+            another.
     """
 
     place: Path
@@ -60,7 +61,7 @@ def fetch(
 ) -> Fetched:
     """Fetch one file and put it in place.
 
-    The sum of the first fetch is written to `downloads/` if no sum is published and `sha256` is None.
+    The checksum of the first fetch is written to `downloads/` if none is published and `sha256` is None.
 
     Args:
         remote: File to fetch.
@@ -122,7 +123,7 @@ def _put(remote: Remote, path: Path, place: Path, progress: Progress) -> None:
 
 
 def _known(remote: Remote, sha256: str | None, record: Path) -> Remote:
-    """Return a file with its expected size and sum, from the user, the publisher or an earlier fetch."""
+    """Return a file with its expected size and checksum, from the user, the publisher or an earlier fetch."""
     if sha256 is not None:
         return replace(remote, sha256=sha256.lower(), size=None)
     if remote.sha256 is not None or not record.is_file():
@@ -136,7 +137,7 @@ def download(remote: Remote, path: Path, progress: Progress, open_url: Open = ur
     An interrupted download is resumed if the server allows it.
 
     Raises:
-        BadData: The server cannot be reached, or the file has another size or sum than published.
+        BadData: The server cannot be reached, or the file has another size or checksum than published.
     """
     part = path.with_name(f"{path.name}.part")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,10 +158,10 @@ class _Unreachable(Exception):
 
 
 def verify(remote: Remote, path: Path) -> str:
-    """Return the SHA-256 of a file, after comparing size and sum with the published ones.
+    """Return the SHA-256 of a file, after comparing size and checksum with the published ones.
 
     Raises:
-        BadData: The size or the sum differs.
+        BadData: The size or the checksum differs.
     """
     size = path.stat().st_size
     if remote.size is not None and size != remote.size:

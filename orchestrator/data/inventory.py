@@ -13,7 +13,7 @@ from trainables.data.task import Source, Task
 from trainables.errors import BadData
 
 _FILES_TO_SUM = 20
-"""Maximum number of files whose sums are computed."""
+"""Maximum number of files whose checksums are computed."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def state(task: Task, options: Mapping[str, Any], folder: Path) -> State:
 
 
 def stored_paths(source: Source) -> list[StoredPath]:
-    """Return size and sum of every path of a source."""
+    """Return the size and the checksum of every path of a source."""
     sizes = [(path, *_size(path)) for path in source.files]
     few = sum(files for _, files, _ in sizes) <= _FILES_TO_SUM
     return [

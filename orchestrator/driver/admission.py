@@ -22,7 +22,7 @@ from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.sweeps.index import begun
+from orchestrator.ledger.sweeps.index import begun, differences
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
 from orchestrator.ledger.sweeps.writer import SweepWriter
@@ -260,22 +260,3 @@ def _refuse_change(sweep: SweepConfig, ledger: Ledger) -> None:
 
 SPECIFICATION = "specification"
 """Name of the fact with the text of a sweep's file, as it was read last."""
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return one phrase for each different field, such as `training.steps 600 -> 800`."""
-    old, new = dict(_leaves(before)), dict(_leaves(now))
-    keys = [*old, *(key for key in new if key not in old)]
-    return [
-        f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"
-        for key in keys
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

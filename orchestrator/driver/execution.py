@@ -177,7 +177,6 @@ def run_session(
         session.check_limits()
         session.settle_extended()
     observer.show(session.progress())
-    sweep_rows.record_similarities(leased, study.similarities)
     return session.end, share.engines
 
 

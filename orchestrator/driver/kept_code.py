@@ -1,13 +1,13 @@
-"""What a sweep with code of its own ran, as one archive: its files, the interpreter's packages, the machine.
+"""Archive of the code that a sweep ran: its files, the interpreter's packages, the machine.
 
 An archive has these entries:
 
     code/...          files of the trainable's folder
-    changes.patch     their difference from the commit
+    changes.patch     their diff against the commit
     packages.txt      packages of the interpreter, as `pip freeze` lists them
     ran.json          commit, command line, machine, and the SHA-256 and size of each file
 
-Code that changed while the sweep ran has an archive without the second and the third.
+If the code changed while the sweep ran, the archive of the changed code lacks the second and the third entry.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _is_left_out(name: Path) -> bool:
 
 
 def _without_secrets(content: bytes, secrets: Sequence[str]) -> bytes:
-    """Return a text with stars in the place of secrets; nothing of another file that has one."""
+    """Return a text with stars in place of secrets; empty for any other file with a secret."""
     try:
         return redacted(content.decode(), secrets).encode()
     except UnicodeDecodeError:
@@ -161,7 +161,7 @@ def _interpreter(trainable: Trainable) -> str | None:
 
 
 def _packages(trainable: Trainable, account: Account | None) -> str:
-    """Return the packages of the interpreter, one a line, or why they are not known."""
+    """Return the packages of the interpreter, one on each line, or the reason why they are unknown."""
     interpreter = _interpreter(trainable)
     if interpreter is None:
         return "# The command starts no Python interpreter.\n"

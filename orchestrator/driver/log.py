@@ -1,4 +1,4 @@
-"""What a driver reports while it runs, and the log that prints it: messages and progress, line by line."""
+"""Observers of a driver, which receive its messages and progress, and its log, which prints them."""
 
 from __future__ import annotations
 

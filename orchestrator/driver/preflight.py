@@ -144,7 +144,7 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
     if not available.holds(trial.cpu, trial.gpu, trial.node_count):
         raise BadInput(
             f"{sweep.name}: resources.nodes",
-            f"must be available: so many nodes with {trial.cpu:g} CPU and {trial.gpu:g} GPU each",
+            f"needs as many nodes with {trial.cpu:g} CPU and {trial.gpu:g} GPU each",
             f"{trial.nodes}",
             "Use fewer nodes, or submit to a cluster that has as many.",
         )

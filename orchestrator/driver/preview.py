@@ -69,7 +69,7 @@ def _command(trainable: Trainable, words: Sequence[str], searched: Collection[st
 
 
 def _warnings(trainable: Trainable, words: Sequence[str], in_args: Collection[str]) -> Iterator[str]:
-    """Yield what a script's options would make of their values wrongly, if its source declares them.
+    """Yield warnings about values that a script's options would misread, if its source declares them.
 
     Args:
         trainable: A command.
@@ -156,11 +156,11 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
     Args:
         settings: Settings of the trials.
         signature: Signature of their task.
-        work: Whether to count the work of a training step too, which compiles each network.
+        work: Whether to count the FLOPs of a training step too, which compiles each network.
 
     Raises:
         BadInput: A network cannot be built.
-        Refusal: The answer belongs to other trials.
+        Refusal: The process has answered for other trials.
         Unfinished: The process was killed by a signal, or has run out of memory.
     """
     named = {str(number): one for number, one in enumerate(settings)}

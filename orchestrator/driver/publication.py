@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -31,7 +32,7 @@ def conclude(
     """Write the report of a sweep in its last `state`, and return the events for MLflow."""
     history = read(ledger, sweep_id)
     history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
-    files = report.write_history(history, paths.report(sweep_id))
+    files = report.write_history(history, paths.report(sweep_id), partial(paths.log, sweep_id))
     now = events.milliseconds(ledger.now())
     code = [events.artifact(sweep_id, file, file.parent.name, now) for file in archives(paths, sweep_id)]
     return [*code, *publication(history, summarise(history), files.all(), now)]

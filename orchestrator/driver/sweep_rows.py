@@ -11,18 +11,18 @@ from orchestrator import provenance
 from orchestrator.config.sections import LongerSection
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import kept_code
-from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run, differences
+from orchestrator.driver.admission import SPECIFICATION, LeasedSweep, Run
 from orchestrator.driver.user_code import account_for, opened_as
 from orchestrator.errors import BadInput, DamagedCheckpoint, Exit, counted
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.sweeps.index import differences
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     HARDWARE,
     RESOURCES,
-    SIMILARITY,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     CurvePoint,
@@ -42,7 +42,6 @@ from orchestrator.machines import devices
 from orchestrator.machines.hardware import Hardware
 from orchestrator.sharing import pool_rows as sharing
 from orchestrator.storage import store
-from orchestrator.study.similarity import Similarity
 from orchestrator.system import without_garbage_collection
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
@@ -144,7 +143,9 @@ def _extend(leased: LeasedSweep, known: SweepRecord, longer: LongerSection) -> N
         if any(trial.extensions and trial.total_steps == longer.steps for trial in trials):
             return
         remedy = "Let `resume` finish it first: the best trials are chosen once."
-        raise BadInput(f"{known.id}: --extend steps", "must wait for the end", known.state, remedy)
+        raise BadInput(
+            f"{known.id}: --extend steps", "must wait until the sweep has ended", known.state, remedy
+        )
     chosen = chosen_to_extend(leased.ledger, known, trials, longer)
     for trial in chosen:
         _check_resumable(leased, trial)
@@ -162,7 +163,7 @@ def _extend(leased: LeasedSweep, known: SweepRecord, longer: LongerSection) -> N
 def chosen_to_extend(
     ledger: Ledger, sweep: SweepRecord, trials: Sequence[TrialRecord], longer: LongerSection
 ) -> list[TrialRecord]:
-    """Return the best complete trials of a sweep, the best first; those with as many steps are left out.
+    """Return the best complete trials of a sweep that have fewer steps than requested, the best first.
 
     Raises:
         BadInput: None is left.
@@ -172,7 +173,7 @@ def chosen_to_extend(
     chosen = [trial for trial in best[: longer.top] if trial.total_steps < longer.steps]
     if not chosen:
         most = max((trial.total_steps for trial in best[: longer.top]), default=0)
-        must = f"must be more steps than the best {counted(longer.top, 'complete trial')} of the sweep had"
+        must = f"must exceed the steps of the best {counted(longer.top, 'complete trial')} of the sweep"
         got = f"{longer.steps}, they had {most}" if most else "a sweep without a complete trial"
         raise BadInput(f"{sweep.id}: --extend steps", must, got, "Name a larger number.")
     return chosen
@@ -331,14 +332,6 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
         return
     taken = {"cpu": cpu, "gpu": gpu, "at": leased.ledger.now()}
     leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
-
-
-def record_similarities(leased: LeasedSweep, similarities: Mapping[str, Similarity]) -> None:
-    """Record how similar each earlier sweep and known source is."""
-    record = record_of(leased)
-    found = {source: similarity.facts() for source, similarity in similarities.items()}
-    if found != record.facts.get(SIMILARITY, {}):
-        leased.writer.amend_sweep(record.document, record.digest, {**record.facts, SIMILARITY: found})
 
 
 def without_test(leased: LeasedSweep) -> list[tuple[TrialRecord, CheckpointRecord]]:

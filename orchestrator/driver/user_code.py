@@ -74,7 +74,7 @@ def _check_free(trainable: Trainable, folder: Path) -> None:
     except Violation as error:
         raise BadInput("trainable.program", error.must, str(error.got), error.remedy) from None
     if declared != trainable.free:
-        must = f"`free` must be what it was when the sweep began: {', '.join(trainable.free) or 'nothing'}"
+        must = f"`free` must be the same as when the sweep began: {', '.join(trainable.free) or 'nothing'}"
         remedy = "Restore it, or run the search-space file again."
         raise BadInput("trainable.program", must, ", ".join(declared) or "nothing", remedy)
 

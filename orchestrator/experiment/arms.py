@@ -1,8 +1,8 @@
 """The search-space file of each arm, merged from the parts of an experiment file.
 
 The parts are, in this order: the file that `space` names, `common`, the parts in `use`, the sections of the
-arm, and the last three of the chosen profile. Later parts override earlier ones, as profiles of search-space
-files do.
+arm, and then `common`, the parts and the arm of the chosen profile. Later parts override earlier ones, as
+profiles of search-space files do.
 """
 
 from __future__ import annotations

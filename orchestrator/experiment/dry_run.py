@@ -52,7 +52,7 @@ def dry_run(experiment: Experiment, compilations: Path) -> Iterator[str]:
     groups: dict[object, list[str]] = {}
     chosen: dict[str, TrialSettings] = {}
     for arm in experiment.arms:
-        assert arm.sweep is not None, "only an experiment of sweeps has them"
+        assert arm.sweep is not None, "only an experiment with sweeps has sweeps of arms"
         settings = settings_of(arm.sweep)
         alike = groups.setdefault(settings.static(), [])
         alike.append(arm.name)
@@ -87,7 +87,7 @@ def _answers(settings: dict[str, TrialSettings], compilations: Path) -> Iterator
         process.stdin.close()
         for answer in map(json.loads, process.stdout):
             if answer.get("name") not in left:
-                must, got = "must take a step of the arms that it was given", f"one of {answer.get('name')}"
+                must, got = "must take a step of the requested arms", f"a step of {answer.get('name')}"
                 raise BadInput("dry run", must, got, "Run it again.")
             left.remove(answer["name"])
             yield answer

@@ -30,7 +30,7 @@ class CompareSection(Section):
     """The compared metric."""
 
     metric: Word = setting(
-        "What arms are compared by: a metric of the test split, or one that trials report while they train.",
+        "Metric by which arms are compared: of the test split, or reported during training.",
         "test/accuracy",
         "test/accuracy",
     )
@@ -62,13 +62,13 @@ class PaperSection(Section):
 
     value: Number | None = setting("The published figure.", 0.611, None)
     error: Number | None = setting("Its published standard error.", 0.008, None, ge=0)
-    tolerance: Number | None = setting("In place of `compare.tolerance`.", 0.02, None, gt=0)
+    tolerance: Number | None = setting("Overrides `compare.tolerance`.", 0.02, None, gt=0)
     at_least: Number | None = setting("A claim without a figure: the mean is at least this.", 0.918, None)
     at_most: Number | None = setting("A claim without a figure: the mean is at most this.", 0.0065, None)
     source: Word | None = setting("Paper and table, if they are not the file's.", "LRU, Table 6", None)
     note: Word | None = setting("A remark for readers.", "grey images", None)
     layer_parameters: Whole | None = setting(
-        "Trained numbers of the published layers; layers of another size, by more than 2 %, do not compare.",
+        "Number of trained parameters of the published layers; more than 2 % apart, they do not compare.",
         4_175,
         None,
         ge=1,
@@ -87,7 +87,7 @@ class PartSection(OpenSection):
     """A part of several arms. Further keys are sections of a search-space file and override their keys."""
 
     space: Word | None = setting(
-        "Path of the search-space file that the arm starts from, seen from the experiment file.",
+        "Path of the search-space file that the arm starts from, relative to the experiment file.",
         "../search_spaces/listops.yaml",
         None,
     )
@@ -130,7 +130,7 @@ class ClaimSection(Section):
 class ProfileSection(Section):
     """A smaller size of the experiment: changes that apply after everything else."""
 
-    seeds: Whole | None = setting("In place of the file's.", 2, None, ge=1, le=100)
+    seeds: Whole | None = setting("Overrides that of the file.", 2, None, ge=1, le=100)
     only: Words = setting("The arms that the profile keeps; all if left out.", "[rotrnn, lru]", [])
     common: PartSection = setting("Changes of every arm.", {"training": {"steps": 100}}, PartSection())
     parts: dict[Slug, PartSection] = setting("Changes of parts.", {"lru": {"model": {"d_state": 64}}}, {})
@@ -152,23 +152,26 @@ class ExperimentFile(Section):
         False,
     )
     not_shown: Text | None = setting(
-        "What the results do not show, printed with them.", "Other sizes and a search of the rates.", None
+        "Limitations of the results, printed with them.", "Other sizes and a search of the rates.", None
     )
     seeds: Whole = setting("Seeds of every arm.", 3, ge=1, le=100)
-    compare: CompareSection = setting("What is compared.", {"metric": "test/accuracy"}, CompareSection())
+    compare: CompareSection = setting("Compared metric.", {"metric": "test/accuracy"}, CompareSection())
     shares: Slug | None = setting(
         "Name of another experiment with the same arms, whose sweeps are compared by another metric here.",
         "rotrnn-figure-3a",
         None,
     )
     measure: Word | None = setting(
-        "In place of sweeps: `module:function`, called with the arguments of an arm and a seed.",
+        "Measured function instead of sweeps, `module:function`, called with an arm's arguments and a seed.",
         "benchmarks.teacher:error",
         None,
     )
-    common: PartSection = setting("What all arms start from.", {"seeds": 3}, PartSection())
+    common: PartSection = setting("Sections that all arms start from.", {"seeds": 3}, PartSection())
     parts: dict[Slug, PartSection] = setting(
-        "What several arms start from, by name.", {"lru": {"model": {"layer": "lru"}}}, {}, max_length=100
+        "Parts that several arms start from, by name.",
+        {"lru": {"model": {"layer": "lru"}}},
+        {},
+        max_length=100,
     )
     arms: dict[Slug, ArmSection] = setting(
         "The arms by name.", {"rotrnn": {"paper": 0.611}}, min_length=1, max_length=200

@@ -105,7 +105,7 @@ def _unlike(first: Sample, second: Sample, *, scored: bool) -> str:
     if wrong := [sample.name for sample in both if not np.isfinite(sample.values).all()]:
         return f"a value of {' and of '.join(wrong)} is not finite"
     if first.data and second.data and not first.is_paired_with(second):
-        return "the two have other data"
+        return "the two arms have different data"
     if scored and (unknown := [sample.name for sample in both if sample.scores is None]):
         return f"the scores of the test examples are not recorded for {', '.join(unknown)}"
     return ""

@@ -40,7 +40,7 @@ class WithdrawnSection(Section):
 class WithdrawnFile(Section):
     """All withdrawn figures."""
 
-    withdrawn: list[WithdrawnSection] = setting("One entry a figure.", [])
+    withdrawn: list[WithdrawnSection] = setting("One entry per figure.", [])
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ Say = Callable[[str], None]
 
 
 def sweep_of(arm: Arm, workspace: Workspace, hardware: Hardware | None = None) -> Sweep:
-    """Return the sweep of an arm of an experiment of sweeps."""
-    assert arm.sweep is not None, "only an experiment of sweeps has them"
+    """Return the sweep of an arm, in an experiment with sweeps."""
+    assert arm.sweep is not None, "only an experiment with sweeps has sweeps of arms"
     return Sweep.of(arm.sweep, workspace, hardware=hardware)
 
 

@@ -184,18 +184,20 @@ def guarantee(settings: TrialSettings | ProgramSettings, facts: Mapping[str, Any
     bits, of_package = settings.training.reproducible == "bits", isinstance(settings, TrialSettings)
     separate = bits or (device == "cpu" and of_package)
     if device is None or not (sizes or separate):
-        return "By which programs it was trained is not recorded: the last digits may differ."
+        return "The programs that trained it are not recorded, so the last digits may differ."
     if len(kinds := facts.get("devices", ())) > 1:
         names = ", then on a ".join(kind.upper() for kind in kinds)
         return f"Trained on a {names}: on one device, its values are the same up to rounding."
     same = f"the same versions on the same model of {device.upper()} give the same digits"
     if separate:
         how = "with `reproducible: bits`" if bits else "on a CPU"
-        return f"Trained {how}, by a program of its own: {same}, whatever else shared the device."
+        return f"Trained {how}, by a program of its own: {same}, regardless of other trials on the device."
     slots = counted(max(sizes), "slot")
     how = f"Trained on a {device.upper()} by programs that advanced up to {slots} at once: "
     if device == "cpu":
-        return f"{how}run.sh repeats their recorded sizes, and {same}; with other sizes the last ones differ."
+        return (
+            f"{how}run.sh repeats their recorded sizes, and {same}; with other sizes the last digits differ."
+        )
     return (
         f"{how}run.sh repeats their recorded sizes, and {same}, unless XLA measures and chooses other "
         "kernels, or kernels without a fixed order of additions change the last ones; "

@@ -56,7 +56,7 @@ class Examination:
     Attributes:
         faults: One sentence for each fault of the backup.
         curves: Chosen metrics of every report, by trial and step.
-        is_long: Whether the backup is worth compacting; it was not compared then.
+        is_long: Whether the backup is worth compacting, in which case it was not compared.
     """
 
     faults: list[str]

@@ -120,7 +120,7 @@ def _aws(name: str, node_types: Mapping[str, Any]) -> Iterator[BadInput]:
     for kind, node in node_types.items():
         if not (node.get("node_config") or {}).get("SecurityGroupIds"):
             where = f"{name}: available_node_types.{kind}.node_config.SecurityGroupIds"
-            remedy = "Name one that admits port 22 from your address alone; Ray's own admits the world."
+            remedy = "Name a group that opens port 22 only to your address; Ray's default opens it to all."
             yield BadInput(where, "must name a security group", "", remedy)
 
 

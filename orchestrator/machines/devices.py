@@ -97,7 +97,7 @@ class Grant:
         return self.files if self.folder is None else (*self.files, self.folder)
 
     def name(self, pid: int) -> None:
-        """Write the id of the process that holds the GPUs into their files, for messages of others."""
+        """Write the id of the process that holds the GPUs into their files, for messages to others."""
         for descriptor in self.files:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{pid}\n".encode(), 0)
@@ -343,7 +343,7 @@ def _opened_lock(folder: int, name: str) -> Iterator[int]:
         raise _unsafe(name, error.strerror or "no file") from error
     with _closing(descriptor):
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _unsafe(name, "no regular file")
+            raise _unsafe(name, "not a regular file")
         yield descriptor
 
 

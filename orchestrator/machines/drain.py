@@ -1,4 +1,4 @@
-"""Draining of this machine before it is taken away: after a spot warning, at a shutdown or a pod's end."""
+"""Draining of this machine before it is reclaimed: after a spot warning, at a shutdown or a pod's end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def drain(seconds: float) -> str:
     """Ask Ray to place nothing more on this node; return the last line of its answer.
 
     Args:
-        seconds: Time in seconds until this machine is taken away.
+        seconds: Seconds until this machine is reclaimed.
     """
     ray = str(Path(sys.executable).with_name("ray"))
     details = [

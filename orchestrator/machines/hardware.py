@@ -160,6 +160,6 @@ def require_gpu_jax(hardware: Hardware, *, plugins: tuple[str, ...] = _GPU_PLUGI
             "this machine",
             f"JAX must be able to use its {hardware.gpus} GPU(s)",
             "a JAX for the CPU alone",
-            "Run `make setup CUDA=13` (NVIDIA) or install JAX for ROCm (AMD), or insist on the CPU with"
+            "Run `make setup CUDA=13` (NVIDIA) or install JAX for ROCm (AMD), or choose the CPU with"
             " `CUDA_VISIBLE_DEVICES= ` or `ROCR_VISIBLE_DEVICES= `.",
         )

@@ -98,20 +98,30 @@ def _earlier(source: EarlierSource) -> str:
             f"settings repeated by {'trial' if len(source.repeated) == 1 else 'trials'} "
             f"{', '.join(map(str, source.repeated))}"
         )
-    on = f"on {counted(source.shared, 'shared setting')}"
-    if source.correlation is None:
-        parts.append(f"similarity unknown {on}, so that the sampler was shown none")
-    elif source.weight:
-        parts.append(
-            f"rank correlation {source.correlation:.2f} {on}; the sampler was shown some, with weight "
-            f"{source.weight:.2f} at first and none after {FADED} complete trials"
-        )
-    else:
-        parts.append(
-            f"rank correlation {source.correlation:.2f} {on}, not positive beyond its error, so that "
-            "the sampler was shown none"
-        )
+    parts.append(similarity(source.shared, source.correlation, source.weight))
     return f"{'; '.join(parts)}."
+
+
+def similarity(shared: int, correlation: float | None, weight: float) -> str:
+    """Return a phrase on the similarity of earlier results, and on what the sampler was shown.
+
+    Args:
+        shared: Number of settings of which the sweep has a result too.
+        correlation: Rank correlation of the values of shared settings; None if it is unknown.
+        weight: Correlation if it is positive beyond its error, and else 0.
+    """
+    on = f"on {counted(shared, 'shared setting')}"
+    if correlation is None:
+        return f"similarity unknown {on}, so that the sampler was shown none"
+    if weight:
+        return (
+            f"rank correlation {correlation:.2f} {on}; the sampler was shown some, with weight "
+            f"{weight:.2f} at first and none after {FADED} complete trials"
+        )
+    return (
+        f"rank correlation {correlation:.2f} {on}, not positive beyond its error, so that the sampler was "
+        "shown none"
+    )
 
 
 def _extended(summary: Summary) -> list[str]:
@@ -238,6 +248,10 @@ def context(summary: Summary) -> list[str]:
         *(
             f"Published {name}: {words.number(value)} ({summary.published_source})."
             for name, value in summary.published.items()
+        ),
+        *(
+            f"Trial {number} has the published values ({summary.published_source})."
+            for number in summary.as_published
         ),
         *control_lines(summary),
         *_constrained(summary),

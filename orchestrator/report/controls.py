@@ -45,9 +45,9 @@ def control_lines(summary: Summary) -> list[str]:
 
 
 def doubts(summary: Summary) -> list[str]:
-    """Return a sentence for each control that the result is not established to be better than.
+    """Return a sentence for each control that the result does not beat significantly.
 
-    With one seed, the result is that of one network, and only the noise of the test examples counts.
+    With one seed, only the noise of the test examples is known.
     """
     sample = sample_of(summary)
     if sample is None or summary.chosen_layer == MEMORYLESS:

@@ -235,6 +235,7 @@ class Summary:
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
         published_source: Paper and table of the published results, or None.
         published: Published results by metric.
+        as_published: Numbers of the trials that have the published values.
         matched: Sizes chosen by `model.match` in words, or None.
         states: Number of trials of the search by state.
         failures: Number of failed trials by cause.
@@ -276,6 +277,7 @@ class Summary:
     further: Mapping[str, tuple[float, ...]]
     published_source: str | None
     published: Mapping[str, float]
+    as_published: tuple[int, ...]
     matched: str | None
     states: Mapping[str, int]
     failures: Mapping[str, int]
@@ -368,6 +370,7 @@ def summarise(history: History) -> Summary:
         further=_further(history),
         published_source=source,
         published={name: float(value) for name, value in published.items()},
+        as_published=tuple(trial.number for trial in search if source and trial.repeats == source),
         matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
         failures=dict(Counter(cause_of(trial) for trial in failed).most_common()),

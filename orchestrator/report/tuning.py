@@ -293,7 +293,7 @@ def inside(low: Values, high: Values) -> float:
 
 
 def claims(values: Sequence[Sequence[float]], *, maximize: bool) -> list[Claim]:
-    """Return the effort for differences of 2, 5 and 10 % of the range between the first and last decile.
+    """Return the effort to establish differences of 2, 5 and 10 % of the range between the outer deciles.
 
     The simulated methods draw from all values together and differ by a shift. The random numbers are the same
     in each call, so that a comparison repeats its figures.

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 from orchestrator.placeholders import plain
 
+NONE = "–"
+"""Text of a missing value."""
+
 DECIMALS = 4
 """Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
 

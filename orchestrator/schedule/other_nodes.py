@@ -49,7 +49,7 @@ class WorkerOfRank:
 
     @ray.method(concurrency_group="look")
     def look(self) -> RankReport | None:
-        """Return what is new, after a moment; None if the script could not be started, see `start`."""
+        """Return a new report, after a moment; None if the script could not be started, see `start`."""
         self._begun.wait()
         return self._process.look() if self._process is not None else None
 
@@ -105,7 +105,7 @@ class RankActors:
         return first
 
     def look(self) -> list[RankReport]:
-        """Return what is new on the other nodes.
+        """Return the new reports of the other nodes.
 
         Raises:
             LostRank: An actor or its node has died.

@@ -1,7 +1,7 @@
 """The private interfaces of Ray that this project uses, checked with Ray 2.60.0. No other module uses one.
 
-Each one has no public equivalent, or only one that needs more than every cluster has; a comment gives the
-reason. tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
+None has a public equivalent that works on every cluster; a comment gives the reason for each.
+tests/orchestrator/schedule/test_ray_private.py fails when one of them changes.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from ray.experimental.internal_kv import (
     internal_kv_get_gcs_client,
 )
 from ray.job_config import JobConfig
+from ray.tune.schedulers import AsyncHyperBandScheduler
 from ray.util import placement_group_table
 
 from orchestrator import process_secrets
@@ -386,8 +387,8 @@ def lend_actors(controller: Any, lend: Callable[[dict[str, Any]], Any]) -> None:
     """Let Tune's controller use actors that it has not created.
 
     Tune releases an actor by `stop`, or kills it, also after `stop`. The function `released` of `handle_with`
-    is called once Tune does neither any more. It is not called for a killed actor, because a kill may take
-    effect later than a call.
+    is called when Tune will neither stop nor kill the actor again. It is not called for a killed actor,
+    because a kill may take effect after the call.
 
     Args:
         controller: Controller that has started no actor yet.
@@ -524,6 +525,21 @@ def withhold_keys() -> None:
     from ray.tune.execution import class_cache  # imports Tune
 
     class_cache.ENV_VARS_TO_PROPAGATE = class_cache.ENV_VARS_TO_PROPAGATE - KEYS_OF_STORE
+
+
+# ------------------------------------------------------------------ the rungs of Hyperband
+
+
+def rung_of(rule: AsyncHyperBandScheduler, trial: Any, step: float) -> Mapping[str, float]:
+    """Return the values at the rung of a trial's report by trial ID, larger ones better, its own among them.
+
+    Args:
+        rule: Scheduler that has compared the report.
+        trial: Trial that has reported.
+        step: Step of the report, at or after the first rung of the trial's bracket.
+    """
+    rungs = rule._trial_info[trial.trial_id]._rungs  # the highest rung first
+    return next(values for milestone, values in rungs if step >= milestone)
 
 
 # ------------------------------------------------------------------ the end of an attempt

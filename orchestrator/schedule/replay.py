@@ -41,21 +41,21 @@ _ENDINGS: Mapping[str, Ending] = {
     "DIVERGED": "FAILED",
     "FAILED": "FAILED",
 }
-"""How the curve of a trial ends, by the trial's state: a diverged one goes on as little as a failed one."""
+"""Ending of a curve by the state of its trial; a diverged trial counts as failed."""
 Tail = Literal["runs", "stops"]
-"""What a trial does beyond its last recorded report: it runs to its last step, or stops at once."""
+"""Behaviour of a trial beyond its last recorded report: it runs to its last step, or stops at once."""
 
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """What a trial has reported.
+    """Reports of a trial.
 
     Attributes:
         steps: Steps of the reports, rising.
         values: Values of the objective at these steps, finite.
         compared: Values of the metric that the scheduler compares; None if that is the objective.
-        ending: COMPLETE at the last step, FAILED after the last report, or PRUNED there, so that what would
-            have been reported beyond is not known.
+        ending: COMPLETE at the last step, or FAILED or PRUNED after the last report. The later reports of a
+            PRUNED trial are unknown.
         cost: Cost of the whole trial, in any unit: trainings, seconds.
     """
 
@@ -68,13 +68,13 @@ class LearningCurve:
 
 @dataclass
 class Replayed:
-    """What a replay has come to.
+    """Result of a replay.
 
     Attributes:
         cost: Cost of all trials, in the unit of the curves.
         time: Time of the last end of a trial, in the same unit.
-        endings: How each trial has ended and at which step, by number.
-        unknown: Trials that went on beyond what their curves hold.
+        endings: State and last step of each trial, by number.
+        unknown: Trials that continued beyond the end of their curves.
         best: Number of the best complete trial, or None if none is complete.
     """
 
@@ -86,7 +86,7 @@ class Replayed:
 
 
 class ReplayObserver:
-    """Learns what happens in a replay, as a study does; this one ignores it."""
+    """Observer of a replay, such as a study; this class ignores all events."""
 
     def reported(self, number: int, step: int, value: float) -> None:
         """Note a report of a trial."""
@@ -103,8 +103,8 @@ class Replay:
         launch: Function that returns the curve of the trial of a number, counted from 0, or None if there is
             no further trial.
         workers: Number of trials that run at a time.
-        tail: What a trial does beyond its last recorded report.
-        observer: Learns of reports and ends.
+        tail: Behaviour of a trial beyond its last recorded report.
+        observer: Observer of reports and ends.
         pace: Function that returns a factor of the time of an interval; it does not change the cost.
     """
 
@@ -262,7 +262,7 @@ def _decided(scheduler: KeyedScheduler, key: str, step: int, value: float, metri
 
 
 def _decisive(steps: Sequence[int], milestones: Sequence[float] | None) -> list[int]:
-    """Return the indices of the reports on which a rule of milestones may decide, and of the last one."""
+    """Return the indices of the reports on which a rule with milestones may decide, and of the last one."""
     if milestones is None:
         return list(range(len(steps)))
     chosen, passed = [], 0
@@ -276,7 +276,7 @@ def _decisive(steps: Sequence[int], milestones: Sequence[float] | None) -> list[
 def recorded_curves(
     sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterable[CurvePoint]
 ) -> list[LearningCurve]:
-    """Return the curves of the ended trials of a search, by number; they cost one for a whole training."""
+    """Return the curves of the ended trials of a search, by number; a whole training costs 1."""
     of_trial = by_trial(reports)
     curves = []
     for trial in sorted(trials, key=lambda trial: trial.number):
@@ -295,11 +295,11 @@ def recorded_curves(
 
 @dataclass(frozen=True)
 class Repetition:
-    """The recorded decisions of a scheduler against those that it makes for the same reports.
+    """Comparison of a scheduler's recorded decisions with those that it makes for the same reports.
 
     Attributes:
         decisions: Number of decisions, one for each report before a trial's last step.
-        differing: Keys of the trials that have not done what the scheduler says.
+        differing: Keys of the trials whose recorded decisions differ.
     """
 
     decisions: int
@@ -338,16 +338,17 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
 
 @dataclass(frozen=True)
 class Worth:
-    """What a scheduler costs and finds, over several replays.
+    """Cost and result of a scheduler over several replays.
 
     Attributes:
-        cost: Cost as a share of that without stopping: the least and the most that the curves allow.
-        time: Time until the last trial has ended, in whole trainings, as such a pair.
+        cost: Lower and upper bound of the cost, as a fraction of the cost without early stopping.
+        time: Lower and upper bound of the time until the last trial has ended, in durations of a whole
+            training.
         found: Mean value of the best complete trial; None if no replay has one.
-        regret: Mean difference to the best trial whose curve is complete; as `found`.
+        regret: Mean difference from `found` to the best trial with a complete curve; None as for `found`.
         same: Share of the replays that have found that trial.
         unfinished: Share of the replays without a complete trial.
-        unknown: Mean number of trials that went on beyond their curves: one of them may be better.
+        unknown: Mean number of trials that continued beyond their curves, any of which may be better.
     """
 
     cost: tuple[float, float]
@@ -362,8 +363,9 @@ class Worth:
 def worth(sweep: SweepConfig, draws: Sequence[Sequence[LearningCurve]], workers: int) -> Worth:
     """Replay the scheduler of a sweep on each draw of trials, in their order.
 
-    A trial that goes on beyond its curve once stops at once and once runs to its last step, which gives the
-    two ends of `cost` and `time`. Its unknown values enter neither the rungs nor `found`.
+    Each draw is replayed twice: a trial that continues beyond its curve either stops at once or runs to its
+    last step. This gives the bounds of `cost` and `time`. Its unknown values enter neither the rungs nor
+    `found`.
 
     Args:
         sweep: Specification with the scheduler.
@@ -416,7 +418,7 @@ def _is_complete(curve: LearningCurve) -> bool:
 
 
 def _whole(curve: LearningCurve, steps: int) -> float:
-    """Return the cost of a trial that nothing stops; one that fails does so all the same."""
+    """Return the cost of a trial without early stopping; a recorded failure still ends it."""
     if curve.ending == "FAILED":
         return curve.cost * (curve.steps[-1] / steps if curve.steps else 0.0)
     return curve.cost

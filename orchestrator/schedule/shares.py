@@ -241,7 +241,7 @@ class ClusterShare:
 
 
 def total(view: View) -> Counter[tuple[float, float]]:
-    """Return the demand of all sweeps of a pool in attempts, by processors and GPUs on one of its nodes."""
+    """Return the number of attempts that all sweeps of a pool want, by processors and GPUs on one node."""
     wanted: Counter[tuple[float, float]] = Counter()
     for claim in view.claims.values():
         gpu = 1 / claim.slots if claim.slots > 1 else claim.device / UNIT

@@ -70,14 +70,15 @@ class Worker(tune.Trainable):
         """Train one interval and report.
 
         Raises:
-            RuntimeError: This machine is preempted before the attempt has begun.
+            RuntimeError: A machine of the placement group is preempted before the attempt begins. Tune then
+                ends this process, and the next attempt has another placement group.
         """
         if self._own is None:
             is_script = isinstance(self._assignment.settings, ScriptSettings)
             self._own = OwnProcess(self._others) if is_script else OwnEngine()
             process.handle_sigterm()
             process.watch(self._assignment.channel, published_stop)
-        if process.terminating() and not self._begun:
+        if (process.terminating() or self._own.loses_node) and not self._begun:
             raise RuntimeError("this machine is being preempted")
         self._begun = True
         outcome = self._own.advance(sent_code.on_this_machine(self._assignment))

@@ -1,4 +1,4 @@
-"""Reports from what a script writes anyway: printed lines, a table, or TensorBoard's event files."""
+"""Reports from the existing output of a script: printed lines, files, or its calls of MLflow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import math
 import os
 import re
 import struct
+import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 from orchestrator.scripts.reported_folder import own_file
 from trainables.errors import Refusal
@@ -33,12 +37,28 @@ MOST_PENDING = 1_000
 MOST_FILES = 1_000
 """Largest number of event files that are read."""
 
+SETTLING_SECONDS = 0.2
+"""Time without a call of MLflow after which the metrics of the newest step are complete."""
 
-class MetricSource(Protocol):
+MOST_NAMES, LONGEST_NAME = 2_000, 250
+"""Largest number and length of the names of metrics that a script may log with MLflow; an attempt records
+fewer."""
+
+SILENT_SECONDS = 10.0
+"""Time limit for a connection to `MlflowCalls` that sends nothing."""
+
+
+class MetricSource:
     """Source of the reports of a script."""
+
+    variables: Mapping[str, str] = {}
+    """Environment variables of the script."""
 
     def print(self, lines: str) -> None:
         """Take lines that the script has printed; another thread calls this."""
+
+    def close(self) -> None:
+        """Release what the source holds, after the end of the script."""
 
     def reports(self, *, ended: bool) -> list[bytes]:
         """Return the new reports, a line of JSON each.
@@ -49,6 +69,7 @@ class MetricSource(Protocol):
         Raises:
             Refusal: A value is not a number, or a step does not grow.
         """
+        raise NotImplementedError
 
 
 class PendingMetrics:
@@ -58,11 +79,13 @@ class PendingMetrics:
 
     Args:
         needed: Metrics without which a step has no report.
-        awaited: Metrics for which the newest step waits until a later one begins or the script ends.
+        awaited: Metrics for which the newest step waits until a later one begins or the script ends; None
+            if they are not known, so that it always waits.
     """
 
-    def __init__(self, needed: Collection[str], awaited: Collection[str]) -> None:
-        self._needed, self._awaited = frozenset(needed), frozenset(awaited) | frozenset(needed)
+    def __init__(self, needed: Collection[str], awaited: Collection[str] | None) -> None:
+        self._needed = frozenset(needed)
+        self._awaited = None if awaited is None else frozenset(awaited) | self._needed
         self._pending: dict[int, dict[str, float]] = {}
         self.last = -1
 
@@ -77,7 +100,8 @@ class PendingMetrics:
         """Yield the reports of the complete steps in order."""
         for step in sorted(self._pending):
             names = self._pending[step].keys()
-            is_whole = self._awaited <= names or ended or step < max(self._pending)
+            is_whole = ended or step < max(self._pending)
+            is_whole = is_whole or (self._awaited is not None and self._awaited <= names)
             if step > self.last and self._needed <= names and is_whole:
                 earlier = sorted(other for other in self._pending if other <= step)
                 metrics = {name: value for at in earlier for name, value in self._pending.pop(at).items()}
@@ -85,7 +109,7 @@ class PendingMetrics:
                 yield json.dumps({"step": step, "metrics": metrics}).encode()
 
 
-class PrintedMetrics:
+class PrintedMetrics(MetricSource):
     """Metrics in the lines that a script prints.
 
     Args:
@@ -102,7 +126,7 @@ class PrintedMetrics:
         self._step = None if STEP in patterns else interval
 
     def print(self, lines: str) -> None:
-        """Keep what the patterns find in lines."""
+        """Store the matches of the patterns in lines."""
         for line in lines.split("\n"):
             matches = {name: pattern.search(line) for name, pattern in self._patterns.items()}
             if found := {name: match[1] for name, match in matches.items() if match is not None}:
@@ -148,7 +172,7 @@ def _refused(must: str, got: str) -> Refusal:
     return Refusal("trainable.metrics", must, got, "Correct it: docs/trainables.md.")
 
 
-class MetricTable:
+class MetricTable(MetricSource):
     """Metrics in a CSV file with a header, or in a file with a JSON object a line, which grows.
 
     A file that is written again, as a CSV file is for a new column, is read again.
@@ -164,9 +188,6 @@ class MetricTable:
         self._pending = PendingMetrics(needed, needed)
         self._offset, self._header, self._looked_at = 0, b"", 0.0
         self._is_behind = False
-
-    def print(self, lines: str) -> None:
-        """Ignore what the script prints."""
 
     def reports(self, *, ended: bool) -> list[bytes]:
         """Return the reports of rows that were added, at most `LONGEST_READ` bytes of the file at a time."""
@@ -184,7 +205,7 @@ class MetricTable:
         for row in self._rows():
             numbers = {name: number for name, value in row.items() if (number := _number(value)) is not None}
             step = numbers.pop(self._step, None)
-            if step is not None and step == int(step) > self._pending.last:
+            if step is not None and step == int(step) >= self._pending.last:
                 self._pending.add(int(step), numbers)
 
     def _rows(self) -> Iterator[Mapping[str, object]]:
@@ -216,7 +237,7 @@ class MetricTable:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _refused("the file of the metrics must be a file of the script", str(error)) from error
+            raise _refused("the metrics file must be a regular file of the script", str(error)) from error
         whole = text[: text.rfind(b"\n") + 1]
         self._is_behind = len(text) == LONGEST_READ
         if self._is_behind and not whole:
@@ -235,7 +256,7 @@ def _number(value: object) -> float | None:
         return None
 
 
-class EventFiles:
+class EventFiles(MetricSource):
     """Scalars in TensorBoard's event files below a folder.
 
     A scalar of a subfolder has the name `<subfolder>/<tag>`.
@@ -250,9 +271,6 @@ class EventFiles:
         self._pending = PendingMetrics(needed, needed)
         self._offsets: dict[Path, int] = {}
         self._looked_at = 0.0
-
-    def print(self, lines: str) -> None:
-        """Ignore what the script prints."""
 
     def reports(self, *, ended: bool) -> list[bytes]:
         """Return the reports of the events that were added."""
@@ -272,7 +290,7 @@ class EventFiles:
             for record in self._records(file):
                 step, scalars = scalars_of(record)
                 named = {(below / tag).as_posix(): value for tag, value in scalars.items()}
-                if named and step > self._pending.last:
+                if named and step >= self._pending.last:
                     self._pending.add(step, named)
 
     def _records(self, file: Path) -> Iterator[bytes]:
@@ -367,19 +385,174 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
+class MlflowCalls(MetricSource):
+    """Metrics that a script logs with a client of MLflow, in any language.
+
+    A server on this machine answers the calls of MLflow's REST API. It knows one experiment and one run,
+    whose random id protects it from other users of the machine: every experiment and every run that the
+    script creates are these. An answer waits for nothing. Parameters, tags and the like are not kept, and
+    artifacts and models are written to a folder of the script.
+
+    Args:
+        artifacts: Folder of the artifacts.
+        needed: Metrics without which a step has no report.
+
+    Source: MLflow, docs/api_reference/source/rest-api.rst.
+    """
+
+    def __init__(self, artifacts: Path, needed: Collection[str]) -> None:
+        self.run = uuid4().hex
+        self._needed = frozenset(needed)
+        self._pending = PendingMetrics(needed, None)
+        self._latest: dict[str, int] = {}
+        self._repeated: set[int] = set()
+        self._logged_at = 0.0
+        self._lock = threading.Lock()
+        place = artifacts.as_uri()
+        info: dict[str, Any] = {
+            "run_id": self.run,
+            "run_uuid": self.run,
+            "experiment_id": "0",
+            "run_name": "trial",
+        }
+        info |= {"status": "RUNNING", "lifecycle_stage": "active", "artifact_uri": place}
+        info |= {"start_time": round(1000 * time.time()), "end_time": 0}
+        run = {"run": {"info": info, "data": {}}}
+        experiment = {"experiment_id": "0", "name": "sweep", "lifecycle_stage": "active"}
+        experiment |= {"artifact_location": place}
+        model = {"model_id": self.run, "experiment_id": "0", "name": "model", "artifact_uri": place}
+        logged = {"model": {"info": {**model, "status": "LOGGED_MODEL_READY"}}}
+        self.answers: Final[Mapping[str, Mapping[str, Any]]] = {
+            "runs/get": run,
+            "runs/create": run,
+            "runs/update": {"run_info": info},
+            "experiments/create": {"experiment_id": "0"},
+            "experiments/get": {"experiment": experiment},
+            "experiments/get-by-name": {"experiment": experiment},
+            "logged-models": logged,
+            f"logged-models/{self.run}": logged,
+        }
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Call", (_MlflowCall,), {"source": self}))
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="calls of MLflow", daemon=True
+        )
+        self._thread.start()
+        without_proxy = ",".join(filter(None, ("127.0.0.1", os.environ.get("NO_PROXY"))))
+        self.variables = {
+            "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self._server.server_port}",
+            "MLFLOW_RUN_ID": self.run,
+            "NO_PROXY": without_proxy,
+            "no_proxy": without_proxy,
+        }
+
+    def log(self, metrics: Collection[Mapping[str, Any]]) -> None:
+        """Take metrics of a call, each with a key, a value and a step; the first one of a step counts.
+
+        Raises:
+            ValueError: A value or a step is not a number, or a name is too long.
+        """
+        found = [(str(one["key"]), int(one.get("step") or 0), float(one["value"])) for one in metrics]
+        if max((len(name) for name, _, _ in found), default=0) > LONGEST_NAME:
+            raise ValueError(f"the name of a metric must have at most {LONGEST_NAME} characters")
+        with self._lock:
+            for name, step, value in found:
+                if not (name in self._latest or name in self._needed or len(self._latest) < MOST_NAMES):
+                    continue
+                if step > self._latest.get(name, -1):
+                    self._latest[name] = step
+                    self._pending.add(step, {name: value})
+                    self._logged_at = time.monotonic()
+                elif name in self._needed:
+                    self._repeated.add(step)
+
+    def reports(self, *, ended: bool) -> list[bytes]:
+        """Return the reports of the steps that are complete, and an empty one of a step that was repeated."""
+        with self._lock:
+            is_quiet = time.monotonic() - self._logged_at > SETTLING_SECONDS
+            lines = list(self._pending.complete(ended=ended or is_quiet))
+            last = self._pending.last
+            if last in self._repeated:
+                lines.append(json.dumps({"step": last, "metrics": {}}).encode())
+            self._repeated = {step for step in self._repeated if step > last}
+        return lines
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _MlflowCall(BaseHTTPRequestHandler):
+    """A call of MLflow's REST API."""
+
+    source: MlflowCalls
+    timeout = SILENT_SECONDS
+    wbufsize = -1  # headers and body in one packet
+
+    def do_GET(self) -> None:
+        """Answer a question."""
+        call, query = self._call(), urlsplit(self.path).query
+        if call.startswith("runs/") and self.source.run not in query:
+            self._answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such run"})
+        elif call in self.source.answers:
+            self._answer(200, self.source.answers[call])
+        else:
+            message = "not kept, because the trial takes its reports from metrics logged to MLflow"
+            self._answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": message})
+
+    def do_POST(self) -> None:
+        """Take metrics; accept anything else."""
+        call = self._call()
+        try:
+            size = int(self.headers.get("Content-Length") or 0)
+            if size > LONGEST_READ:
+                raise ValueError(f"a call must be shorter than {LONGEST_READ} bytes")
+            document = json.loads(self.rfile.read(size) or b"{}")
+            if self.source.run in (document.get("run_id"), document.get("run_uuid")):
+                if call == "runs/log-metric":
+                    self.source.log([document])
+                elif call == "runs/log-batch":
+                    self.source.log(document.get("metrics") or ())
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            self._answer(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(error)})
+        else:
+            self._answer(200, self.source.answers.get(call, {}))
+
+    do_PATCH = do_POST  # noqa: N815 - the name that the base class calls
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Log nothing."""
+
+    def _call(self) -> str:
+        """Return the name of the call, such as `runs/log-metric` of `/api/2.0/mlflow/runs/log-metric`."""
+        return urlsplit(self.path).path.partition("/mlflow/")[2]
+
+    def _answer(self, status: int, document: Mapping[str, Any]) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
 def source_of_metrics(
-    metrics: Mapping[str, str], folder: Path, needed: Collection[str], interval: int
+    metrics: Mapping[str, str], folder: Path, own: Path, needed: Collection[str], interval: int
 ) -> MetricSource:
     """Return the source of the reports of a script.
 
     Args:
         metrics: Section `trainable.metrics` with its placeholders replaced.
         folder: Working folder of the script.
+        own: Folder of the script's own files.
         needed: Metrics without which a step has no report: objectives and constrained ones.
         interval: Steps between two reports.
     """
     if "file" in metrics:
         return MetricTable(folder / metrics["file"], metrics.get(STEP, STEP), needed)
+    if "source" in metrics:
+        return MlflowCalls(own / "mlflow", needed)
     if "tensorboard" in metrics:
         return EventFiles(folder / metrics["tensorboard"], needed)
     return PrintedMetrics(metrics, needed, interval)

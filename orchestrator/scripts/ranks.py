@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from orchestrator.assignment import Assignment, SavedCheckpoint
-from orchestrator.scripts.script_process import GRACE, AttemptFolder, End, Rank, ScriptProcess, write_answer
+from orchestrator.scripts.script_process import (
+    GRACE,
+    AttemptFolder,
+    End,
+    Rank,
+    ScriptProcess,
+    with_access,
+    write_answer,
+)
 from orchestrator.scripts.supervisor import remove
 from orchestrator.storage import store
 from orchestrator.training import process
@@ -25,13 +33,13 @@ POLL_SECONDS = 0.05
 
 
 class RankReport(NamedTuple):
-    """What the script on another node has printed, and whether it has ended.
+    """Output and end of the script on another node, since the last look.
 
     Attributes:
         number: Rank of the node.
         lines: Lines of its output since the last look.
         end: End of the script, or None.
-        must_leave: Whether the node is about to be taken away.
+        must_leave: Whether the node is about to be reclaimed.
     """
 
     number: int
@@ -47,7 +55,7 @@ class OtherNodes(Protocol):
         """Start the script on every other node; return the rank of node 0."""
 
     def look(self) -> list[RankReport]:
-        """Return what is new, without waiting.
+        """Return the new reports of the other nodes, without waiting.
 
         Raises:
             LostRank: A process has died that runs a script, or its node.
@@ -84,7 +92,7 @@ class RankProcess:
                 assignment.attempt_id,
                 resumed,
                 self._print,
-                assignment.tracking,
+                with_access(assignment.tracking),
                 assignment.account,
                 rank,
             )
@@ -93,7 +101,7 @@ class RankProcess:
             raise
 
     def look(self) -> RankReport:
-        """Return what is new as soon as something is, at the latest after `LOOK_SECONDS`."""
+        """Return a report as soon as there is something new, or else after `LOOK_SECONDS`."""
         until = time.monotonic() + LOOK_SECONDS
         while True:
             end, must_leave = self._process.end, process.terminating()

@@ -19,7 +19,14 @@ from pathlib import Path
 
 from orchestrator import process_secrets
 from orchestrator.accounts import files_as
-from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import (
+    LARGEST_STEP,
+    OUT_OF_GPU_MEMORY,
+    SIZE,
+    Assignment,
+    Outcome,
+    SavedCheckpoint,
+)
 from orchestrator.ledger.sweeps.records import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.metric_sources import MetricSource, source_of_metrics
@@ -32,6 +39,7 @@ from orchestrator.scripts.script_process import (
     End,
     ScriptProcess,
     metrics_of,
+    with_access,
     write_answer,
 )
 from orchestrator.scripts.supervisor import remove
@@ -119,12 +127,12 @@ class Report:
             )
             raise _refused(must, line.decode("utf-8", "backslashreplace")[:200]) from error
         if (named := fields.get("attempt")) not in (None, attempt_id):
-            raise _refused(f"a line must be of its own attempt, {attempt_id}", f"one of {named!r:.80}")
+            raise _refused(f"a line must belong to the attempt {attempt_id}", f"one of {named!r:.80}")
         if unfit := [key for key in numbers if not (key.isprintable() and 0 < len(key) <= LONGEST_NAME)]:
             must = f"a metric must have a name of 1 to {LONGEST_NAME} characters that can be printed"
             raise _refused(must, f"{unfit[0]!r:.80}")
         if own := [key for key in numbers if key.startswith(_MEASURED)]:
-            must = f"a metric must not begin with {' or '.join(_MEASURED)}, as what the service measures does"
+            must = f"a metric must not begin with {' or '.join(_MEASURED)}, like those of the service"
             raise _refused(must, f"{own[0]!r:.80}")
         if inexact := [key for key, value in metrics.items() if numbers[key] != value == value]:
             must = "a metric must be a number that 64 bits of floating point hold with all its digits"
@@ -195,11 +203,11 @@ def _out_of_memory(got: str, limit: int | None) -> OverLimit:
     if _DEVICE_MEMORY.search(got):
         must = "must fit into the memory of its GPU"
         remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
-    elif limit:
+        return OverLimit(OUT_OF_GPU_MEMORY, Refusal("the script", must, got, remedy))
+    if limit:
         return _over("memory", got)
-    else:
-        must = "must fit into the memory of its machine"
-        remedy = "Use less, or let fewer trials run at once: resources.concurrent."
+    must = "must fit into the memory of its machine"
+    remedy = "Use less, or let fewer trials run at once: resources.concurrent."
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
 
@@ -236,6 +244,9 @@ class ScriptAttempt:
     Args:
         assignment: Assignment of the attempt.
         others: The other nodes of the attempt, or None if it has one node.
+
+    Attributes:
+        others_must_leave: Whether another node is about to be taken away.
     """
 
     def __init__(self, assignment: Assignment, others: OtherNodes | None = None) -> None:
@@ -262,7 +273,7 @@ class ScriptAttempt:
         self._started_at = time.monotonic()
         self._tail = deque[str](maxlen=TAIL)
         self._others, self._tails = others, dict[int, deque[str]]()
-        self._others_must_leave = False
+        self.others_must_leave = False
         try:
             resumed = unpack(assignment, assignment.resume, self._place)
             store.check_space(Path(assignment.checkpoints))
@@ -274,6 +285,10 @@ class ScriptAttempt:
                 self._log.write(f"its code has the digest {self._code_digest()[:DIGITS]}")
             self._step = resumed or -1
             self._source = self._source_of_metrics(resumed)
+            own = {} if self._source is None else self._source.variables
+            if own:
+                self._log.write("what it logs with MLflow is not kept, except for metrics, its reports")
+            variables = {**with_access(assignment.tracking), **own}
             rank = others.start() if others is not None else ALONE
             self._process = ScriptProcess(
                 self._settings,
@@ -281,24 +296,27 @@ class ScriptAttempt:
                 assignment.attempt_id,
                 resumed,
                 self._print,
-                assignment.tracking,
+                variables,
                 assignment.account,
                 rank,
             )
         except BaseException:
+            if self._source is not None:
+                self._source.close()
             if others is not None:
                 others.close()
             remove(self._folder)
             raise
 
     def _source_of_metrics(self, resumed: int) -> MetricSource | None:
-        """Return where reports come from that the script does not send, or None."""
+        """Return the source of reports that the script does not send itself, or None."""
         settings = self._settings
         if not settings.metrics:
             return None
         metrics = metrics_of(settings, self._place, resumed)
         needed = [name for name in self._assignment.observed if not name.startswith(_MEASURED)]
-        return source_of_metrics(metrics, Path(settings.folder), needed, settings.training.interval)
+        interval = settings.training.interval
+        return source_of_metrics(metrics, Path(settings.folder), self._place.scratch, needed, interval)
 
     def _code_digest(self) -> str:
         settings = self._settings
@@ -351,6 +369,8 @@ class ScriptAttempt:
             self._terminate()
             self._wait_for_end(2 * GRACE)
         self._process.close()
+        if self._source is not None:
+            self._source.close()
         if self._others is not None:
             self._others.close()
         if self._prepared is not None:
@@ -366,7 +386,7 @@ class ScriptAttempt:
             now = time.monotonic()
             is_late = self._settings.minutes is None and now - self._started_at > FINISHING_SECONDS
             if not self._asked_to_leave and (is_late or self._must_stop()):
-                why = f"the script has gone on for {now - self._started_at:.0f} s after its last report"
+                why = f"the script has run for {now - self._started_at:.0f} s after its last report"
                 remedy = "; resources.minutes lets it go on for longer" if is_late else ""
                 self._log.write(f"{why}, and is ended{remedy}")
                 self._terminate()
@@ -411,7 +431,7 @@ class ScriptAttempt:
 
     def _must_stop(self) -> bool:
         assignment = self._assignment
-        is_leaving = process.terminating() or self._others_must_leave
+        is_leaving = process.terminating() or self.others_must_leave
         return is_leaving or process.stop_requested(assignment.channel, assignment.attempt_id)
 
     def _terminate(self) -> None:
@@ -433,7 +453,7 @@ class ScriptAttempt:
             tail.extend(lines)
             if lines:
                 self._log.write("".join(f"node {number}: {line}\n" for line in lines))
-            self._others_must_leave |= must_leave
+            self.others_must_leave |= must_leave
             if end is not None and not self._asked_to_leave:
                 self._check_end(end, tail, f"on node {number}, ")
 
@@ -677,3 +697,9 @@ class OwnProcess(OwnAttempts):
 
     def _begin(self, assignment: Assignment) -> ScriptAttempt:
         return ScriptAttempt(assignment, self._others())
+
+    def release(self) -> None:
+        """Free the resources of the attempt, if one has begun."""
+        if isinstance(self._attempt, ScriptAttempt):
+            self.loses_node = self._attempt.others_must_leave
+        super().release()

@@ -168,7 +168,7 @@ class ScriptProcess:
         attempt_id: Id of the attempt; the script's reports may name it.
         step: Step of the checkpoint in `place.resume`; 0 without one.
         say: Function that receives complete lines of the script's output.
-        tracking: Variables that name the trial's run in MLflow, or none.
+        tracking: Variables of MLflow's client: the run that it writes to, and access to its server; or none.
         account: Account as which the script runs; None for that of this process.
         rank: Rank of this node.
 
@@ -212,7 +212,7 @@ class ScriptProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**environment_of(settings, place, step, account, rank), **_with_access(tracking)},
+                env={**environment_of(settings, place, step, account, rank), **tracking},
                 pass_fds=[output[1]],
             )
         except BaseException:
@@ -405,14 +405,14 @@ def _end_marked(mark: str) -> None:
 
 
 def command_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> list[str]:
-    """Return the words of the command with placeholders replaced."""
+    """Return the arguments of the command with placeholders replaced."""
     if settings.function is not None:
         return [sys.executable, "-P", str(FUNCTION), settings.function, settings.folder]
     return _words(settings, step, str(place.scratch), str(place.resume) if step else "")
 
 
 def metrics_of(settings: ScriptSettings, place: AttemptFolder, step: int) -> dict[str, str]:
-    """Return where the reports come from, with the placeholders of paths replaced."""
+    """Return the section `trainable.metrics` with the placeholders of its paths replaced."""
     values = {**_own(settings, step, str(place.scratch), str(place.resume)), **settings.params}
     return {
         name: rendered(text, values, shell=False) if name in METRIC_SOURCES else text
@@ -433,26 +433,26 @@ def _words(settings: ScriptSettings, step: int, folder: str, resume: str) -> lis
 
 
 def command_by_hand(settings: ScriptSettings) -> list[str]:
-    """Return the words of a command without a sweep; `{folder}` is the current folder."""
+    """Return the arguments of a command outside a sweep; `{folder}` is the current folder."""
     return _words(settings, 0, ".", "")
 
 
 def variables_by_hand(settings: ScriptSettings) -> dict[str, str]:
-    """Return the variables of a script without a sweep: of its clock, its seed and its hyperparameters."""
+    """Return the variables of a script outside a sweep, for its clock, its seed and its hyperparameters."""
     own = {variable_of(name): str(value) for name, value in settings.params.items()}
     counts = {"SEED": settings.seed, "STEPS": settings.training.steps, "INTERVAL": settings.training.interval}
     return {**{f"SWEEP_{name}": str(value) for name, value in counts.items()}, **own}
 
 
 def facts_by_hand(settings: ScriptSettings) -> dict[str, Any]:
-    """Return what `sweep_client` reads of a trial without a sweep, whose reports it prints."""
+    """Return the facts of a trial outside a sweep for `sweep_client`, which then prints its reports."""
     no_files = dict.fromkeys(("attempt", "resume", "reports", "answers", "checkpoints"))
     clock = {"start": 0, "steps": settings.training.steps, "interval": settings.training.interval}
     return {**no_files, **clock, "params": dict(settings.params), "seed": settings.seed, "folder": "."}
 
 
 def line_by_hand(settings: ScriptSettings) -> str:
-    """Return the command of a trial as a line for a shell, which runs it in its folder without a sweep.
+    """Return the command of a trial as a line for a shell, which runs it in its folder outside a sweep.
 
     Hyperparameters that the words do not name, and what `sweep_client` reads, are variables. `{folder}` is
     the current folder, as in `sweep_client` by hand.
@@ -553,7 +553,7 @@ def _give(path: Path, mode: int, account: Account) -> None:
     os.chown(path, account.uid, account.gid)
 
 
-def _with_access(tracking: Mapping[str, str]) -> dict[str, str]:
+def with_access(tracking: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that name a run, and those with which a script logs in at its server."""
     if not tracking:
         return {}

@@ -63,12 +63,12 @@ class Running:
         best: Value of the trial so far: its best report, its last one, or the mean of the last ones; or None.
         best_step: Step of the checkpoint that belongs to this value.
         best_metrics: All metrics of that step.
-        reported_at: Time of the launch or of the last outcome; signs of life in between do not count.
+        reported_at: Time of the launch or of the last outcome; heartbeats in between do not count.
         last: Last outcome, or None.
         cause: Reason for which the driver itself ended the attempt, or None.
         started_at: Time when a worker or the queue of an engine took the attempt, or None before.
         progressed_at: Time of the last report; `started_at` before the first one.
-        trained_at: Time of the last sign of life while training; 0 before the first one.
+        trained_at: Time of the last heartbeat while training; 0 before the first one.
         charged: Whether the attempt costs time, because it holds its resources and not only a place in a
             queue.
         refused: Error in a foreign report for this attempt, or None.
@@ -256,7 +256,7 @@ class Attempts:
         self._superseded.clear()
 
     def _hear(self, run: Running) -> None:
-        """Record a sign of life of a worker."""
+        """Record a heartbeat of a worker."""
         run.reported_at = self._clock()
         if not run.started:
             run.started_at = run.progressed_at = run.reported_at
@@ -297,9 +297,9 @@ class Attempts:
             self._board.score(run.trial, run.best, total_violation(self._constraints, run.best_metrics))
 
     def silent(self, deadline: float, stopped_at: float | None = None) -> list[str]:
-        """Return the started attempts that have given no sign of life for too long.
+        """Return the started attempts that have sent no heartbeat for too long.
 
-        An attempt that was asked to end has less time, and signs of life while training do not extend it.
+        An attempt that was asked to end has less time, and heartbeats while training do not extend it.
         Gaps in which the driver did not poll, because it was suspended or waited for its ledger, do not
         count.
 
@@ -361,8 +361,8 @@ class Attempts:
         self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
         self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
 
-    def prune(self, trial: TrialRecord) -> None:
-        """End a paused trial.
+    def prune(self, trial: TrialRecord, cause: str | None = None) -> None:
+        """End a paused trial, with the reason of its pause.
 
         It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
         """
@@ -372,8 +372,8 @@ class Attempts:
             value = self._averaged(trial.key, best.metrics[self._sweep.metric])
             best_step, metrics = best.step, best.metrics
         now = events.milliseconds(self._writer.ledger.now())
-        ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
-        self._writer.prune(trial.key, value, best_step, [ended])
+        ended = events.trial_ended(trial.key, "PRUNED", cause, trial.step, value, now)
+        self._writer.prune(trial.key, value, best_step, [ended], cause=cause)
         self._board.enter(trial.key, "PRUNED")
         self._end.add("PRUNED", value, 0.0)
         self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
@@ -489,7 +489,7 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
 
     Args:
         attempt_id: Id of the attempt.
-        outcome: Outcome that a process has sent for it.
+        outcome: Outcome from a process for this attempt.
         loan: Loan of that process, or None if any loan is accepted.
     """
     wanted = f"a report must be of {attempt_id}"

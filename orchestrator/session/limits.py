@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.assignment import OUT_OF_GPU_MEMORY
 from orchestrator.config.sections import BudgetSection
 from orchestrator.errors import counted
 from orchestrator.ledger.sweeps.records import (
@@ -43,6 +44,7 @@ ALLOWED_RETRIES = {
     "engine crash": 3,
     "damaged checkpoint": 3,
     "out of memory": 2,
+    OUT_OF_GPU_MEMORY: 2,
     "hung": 1,
     "time limit": 1,
     "error": 1,

@@ -175,7 +175,7 @@ class Exploits:
         kept = self._ledger.trial_checkpoints(donor_key)
         if (last := next((row for row in kept if row.kind == "last"), None)) is None:
             raise DamagedCheckpoint(
-                donor_key, "has lost its last checkpoint", "", "Its copy goes on by itself."
+                donor_key, "has lost its last checkpoint", "", "Its copy continues without it."
             )
         copied = self._copied(last, attempt_id)
         rng = random.Random(f"{self._sweep.sampler.seed}/{attempt_id}")

@@ -58,7 +58,7 @@ class Proposals:
 
     @property
     def searching(self) -> bool:
-        """Return True if trials of the search may be left that were never launched."""
+        """Return True if unlaunched trials of the search may remain."""
         return self._end.reason is None and (bool(self._proposed) or not self._asked_all)
 
     @property
@@ -72,8 +72,8 @@ class Proposals:
     def confirmable(self) -> int:
         """Return the number of confirmations that are left; 0 without a best trial.
 
-        Those of another trial, which was the best one before the search was extended, do not count. A race
-        may end with fewer.
+        Confirmations of an earlier best trial, from before the search was extended, do not count. A race may
+        end with fewer confirmations.
         """
         if (best := self._board.best) is None:
             return 0
@@ -103,7 +103,7 @@ class Proposals:
     def next(self, running: Sequence[TrialRecord], concurrency: int) -> TrialRecord | None:
         """Return the next trial of the search, preferably one that shares a program with running trials.
 
-        As many trials are proposed ahead, to choose from, as may run at once.
+        For this choice, as many trials are proposed in advance as may run concurrently.
         """
         ahead = concurrency if self._several_programs else 1
         while len(self._proposed) < ahead and not self._asked_all:
@@ -123,7 +123,7 @@ class Proposals:
         return self._program_of[trial.key]
 
     def drop(self, key: str) -> None:
-        """Count a trial of an earlier driver that was never launched, and will not be."""
+        """Count an unlaunched trial of an earlier driver that will not be launched."""
         self._dropped.add(key)
 
     def follow(self, trial: TrialRecord) -> None:

@@ -20,7 +20,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
-from orchestrator.ledger.sweeps.records import SweepRecord, SweepState, TrialRecord, trial_key_of
+from orchestrator.ledger.sweeps.records import SIMILARITY, SweepRecord, SweepState, TrialRecord, trial_key_of
 from orchestrator.ledger.sweeps.selection import violations_of
 from orchestrator.ledger.sweeps.standing import RUN_TO_THE_END, TimeLeft, spent, time_left, trial_times
 from orchestrator.ledger.sweeps.writer import SweepWriter
@@ -123,6 +123,7 @@ class Session:
 
     Attributes:
         stopped: Reason why nothing more is launched, or None.
+        reasons: Reason of each stop by the scheduler, by trial key; the scheduler fills it.
     """
 
     def __init__(
@@ -142,12 +143,14 @@ class Session:
         account: Account | None = None,
     ) -> None:
         self.sweep, self.writer, self.ledger, self.paths = sweep, writer, writer.ledger, paths
+        self._study = study
         self.stopped: Stop | None = None
         self._stopped_at: float | None = None
         self._resources, self._node_wait, self._busy_wait = resources, node_wait, busy_wait
         self._share = share or WholeCluster()
         self._clock = clock
         record, trials = self._record, self.ledger.trials(sweep.id)
+        self._similarities = record.facts.get(SIMILARITY, {})
         violations, attempts = violations_of(self.ledger, record), self.ledger.attempts(sweep.id)
         maximize = sweep.direction == "maximize"
         self._board = TrialBoard(trials, maximize=maximize, violations=violations, has_best=sweep.has_best)
@@ -170,6 +173,7 @@ class Session:
         self._has_dropped = False
         self._exploits = Exploits(sweep, writer, paths)
         self._rungs = Rungs()
+        self.reasons: Mapping[str, str] = {}
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._alike_failures = AlikeFailures()
@@ -326,7 +330,9 @@ class Session:
         for key in self._board.retries.in_order():
             if key in keys and (trial := self.ledger.trial(key)).step < trial.total_steps:
                 self._board.retries.remove(key)
-                self._attempts.settle(self._attempts.launch(trial).attempt_id, "PRUNED")
+                self._attempts.settle(
+                    self._attempts.launch(trial).attempt_id, "PRUNED", self.reasons.get(key)
+                )
 
     def settle_extended(self) -> None:
         """Settle the unfinished extended trials, which were complete before, once the budget is spent."""
@@ -342,7 +348,7 @@ class Session:
         """Settle the paused trials at the end of the search, when none of them can be promoted any more."""
         for key in tuple(self._rungs.paused):
             self._rungs.resume(key)
-            self._attempts.prune(self.ledger.trial(key))
+            self._attempts.prune(self.ledger.trial(key), self.reasons.get(key))
 
     def follow(self, rungs: Rungs) -> None:
         """Pause trials at rungs, and resume those that are promoted.
@@ -364,7 +370,7 @@ class Session:
         self._rungs = rungs
 
     def _has_reported(self, key: str) -> bool:
-        """Return True if the newest attempt of a trial has reported; a promoted trial's may not have yet."""
+        """Return True if the newest attempt of a trial has reported, unlike that of a trial just promoted."""
         attempt = self.ledger.last_attempt(key)
         return attempt is not None and attempt.id in self.ledger.reporters(key)
 
@@ -414,7 +420,7 @@ class Session:
         elif donor is not None:
             self._exploit(attempt_id, donor)
         else:
-            self._attempts.settle(attempt_id, "PRUNED")
+            self._attempts.settle(attempt_id, "PRUNED", self.reasons.get(run.trial.key))
 
     def _exploit(self, attempt_id: str, donor: str) -> None:
         """End an attempt whose trial copies its donor; postpone that during an outage of the store."""
@@ -512,9 +518,11 @@ class Session:
     def check_limits(self) -> None:
         """Stop on request, after a lasting shortage, when all trials fail, or when the budget is spent.
 
-        Call it often: it also deletes superseded checkpoints and detects the end of an outage.
+        Call it often: it also deletes superseded checkpoints, detects the end of an outage, and records how
+        similar the earlier sweeps and the known results are.
         """
         self._attempts.delete_superseded()
+        self._record_similarities()
         if self.stopped:
             return
         self._outages.poll()
@@ -530,6 +538,14 @@ class Session:
             self.stop(why, "COMPLETE")
         elif over := self._over_budget():
             self.stop(over, "COMPLETE")
+
+    def _record_similarities(self) -> None:
+        """Record how similar each earlier sweep and known source is, if a trial has changed that."""
+        found = {source: similarity.facts() for source, similarity in self._study.similarities.items()}
+        if found != self._similarities:
+            record = self._record
+            self.writer.amend_sweep(record.document, record.digest, {**record.facts, SIMILARITY: found})
+            self._similarities = found
 
     def _lasting_shortage(self) -> str | None:
         """Return the reason why no attempt has run for too long, or None.

@@ -1,4 +1,4 @@
-"""Amounts of CPU and GPUs as parts of the pool, in exact integers, and the nodes on which bundles fit."""
+"""Amounts of CPU and GPUs as exact integers, and best-fit placement of bundles on nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Capacity:
     """The total of a pool.
 
     Attributes:
-        cpu: in 1/10,000 of a core.
+        cpu: Cores, in 1/10,000.
         devices: GPUs, in 1/10,000.
     """
 
@@ -23,7 +23,7 @@ class Capacity:
 
     @classmethod
     def of(cls, nodes: Iterable[PoolNode]) -> Capacity:
-        """Return the sum over nodes."""
+        """Return the total capacity of nodes."""
         rows = tuple(nodes)
         return cls(sum(node.cpu for node in rows), sum(node.devices for node in rows))
 
@@ -33,7 +33,7 @@ class Capacity:
         return max(self.cpu, 1) * max(self.devices, 1)
 
     def dominant(self, cpu: int, devices: int) -> int:
-        """Return the larger of an amount's parts of the pool, as an integer between 0 and `whole`.
+        """Return the dominant share of an amount: the larger of its parts of the pool, from 0 to `whole`.
 
         Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
         """
@@ -49,11 +49,11 @@ class Capacity:
 
 
 def apart(places: Sequence[int], nodes: int) -> int:
-    """Return how many trials fit that each take one place on so many different nodes.
+    """Return the number of trials that fit if each takes one place on several different nodes.
 
     Args:
-        places: of each node.
-        nodes: of one trial.
+        places: Number of places on each node.
+        nodes: Number of nodes of one trial.
     """
     trials = sum(places) // nodes
     while sum(min(count, trials) for count in places) < trials * nodes:
@@ -62,14 +62,14 @@ def apart(places: Sequence[int], nodes: int) -> int:
 
 
 class FreeNodes:
-    """The free devices and cores of the nodes of a pool while it is filled.
+    """Free devices and cores of each node while a pool is filled.
 
     Every node is one integer, ordered by free devices, free cores and index. This is the order of preference:
     best fit leaves large holes for large bundles. A search is one binary search in each group of nodes with
     equally many free devices.
 
     Args:
-        free: free devices and free cores (1/10,000) of every node, in order of their indices.
+        free: Free devices and free cores (1/10,000) of each node, by index.
     """
 
     def __init__(self, free: Iterable[tuple[int, int]]) -> None:
@@ -88,16 +88,17 @@ class FreeNodes:
     def place(self, cpu: int, trials: int, device: int) -> tuple[int, int] | None:
         """Place a bundle on its best node.
 
-        All trials on one node come before fewer; then fewest free devices, fewest free cores, lowest index.
+        The best node has room for most of its trials; among equals, it has the fewest free devices, then the
+        fewest free cores, then the lowest index.
 
         Args:
-            cpu: of one trial.
-            trials: most trials of the bundle.
+            cpu: Cores of one trial, in 1/10,000.
+            trials: Maximum number of trials of the bundle.
             device: GPUs of the bundle, in 1/10,000.
 
         Returns:
-            The index of the node and the number of trials, which is less than asked for if no node has the
-            cores for all of them. None, and nothing is taken, if not even one trial fits on any node.
+            The index of the node and the number of trials, which is less than `trials` if no node has the
+            cores for all of them. None, and nothing changes, if no trial fits on any node.
         """
         if (cpu, device) in self._full:
             return None
@@ -119,15 +120,15 @@ class FreeNodes:
         return entry & self._mask, trials
 
     def place_apart(self, cpu: int, device: int, nodes: int) -> list[int] | None:
-        """Place a trial that takes the same on several nodes, the best ones.
+        """Place a trial that needs the same resources on several nodes, by best fit.
 
         Args:
-            cpu: of one node.
-            device: GPUs of one node, in 1/10,000.
-            nodes: that the trial needs.
+            cpu: Cores on one node, in 1/10,000.
+            device: GPUs on one node, in 1/10,000.
+            nodes: Number of nodes that the trial needs.
 
         Returns:
-            The indices of the nodes. None, and nothing is taken, if there are not so many with room.
+            The indices of the nodes. None, and nothing changes, if too few nodes have room.
         """
         index, shift = self._index, self._device
         fitting = [
@@ -143,11 +144,11 @@ class FreeNodes:
         return [entry & self._mask for entry in fitting]
 
     def _first(self, devices: int, least: int) -> int | None:
-        """Return the position of the first entry with at least so many devices and so many cores.
+        """Return the position of the first entry with at least `devices` and `least`.
 
         Args:
-            devices: free ones.
-            least: free cores, as in an entry.
+            devices: Minimum of the free devices.
+            least: Minimum of the free cores, as in an entry.
         """
         order, shift = self._order, self._device
         if least >> shift:
@@ -159,7 +160,7 @@ class FreeNodes:
         return None
 
     def _most_cpu(self, devices: int) -> int:
-        """Return the most free cores of a node with at least so many free devices."""
+        """Return the largest number of free cores of a node with at least `devices` free devices."""
         order, shift, most = self._order, self._device, 0
         at = bisect_left(order, devices << shift)
         while at < len(order):

@@ -1,16 +1,16 @@
 """Fair shares: weighted max-min fairness over the dominant resource.
 
-First between owners, then between the sweeps of an owner.
+Shares are divided between owners first, and then between the sweeps of each owner.
 
 An empty pool is filled one bundle at a time. The next bundle goes to the owner with the least dominant share
-by weight, and to that owner's sweep with the least. A bundle is one trial, on all its nodes, or one device
-with as many trials as have slots on it and cores beside it. A sweep whose bundle fits nowhere, or that has
-reached a limit, drops out. Classes are filled in five passes:
+by weight, and to that owner's sweep with the least. A bundle is one trial on all its nodes, or one device
+with as many trials as there are slots on it and cores for them. A sweep whose bundle fits nowhere, or that
+has reached a limit, drops out. Classes are filled in five passes:
 
 1. one bundle of class `urgent`, so that `urgent` has an effect on a pool of one device;
 2. class `normal`, up to its floor;
 3. class `urgent`, up to the cap of each owner;
-4. `normal`, and what `urgent` sweeps want beyond the cap, on equal terms;
+4. class `normal`, and class `urgent` beyond the caps, on equal terms;
 5. class `idle`.
 
 Source: progressive filling, Ghodsi et al., Dominant Resource Fairness, NSDI 2011, algorithm 1.
@@ -42,10 +42,10 @@ def fill(
     """Return the share of every claim by sweep; the order of the rows has no effect.
 
     Args:
-        nodes: of the pool.
-        owners: rows of owners; an owner without a row has the defaults of `Owner`.
-        claims: of live sweeps.
-        rules: of the pool; the floor, the cap and the step of past use take part.
+        nodes: Nodes of the pool.
+        owners: Rows of owners; an owner without a row has the defaults of `Owner`.
+        claims: Claims of live sweeps.
+        rules: Rules of the pool, of which the floor, the cap and the step of past use are read.
     """
     filling = _Filling(nodes, owners, claims, rules)
     filling.run()
@@ -72,12 +72,12 @@ class _Sweep(_Part):
     """A claim while the pool is filled.
 
     Attributes:
-        rank: among the owner's sweeps, by age; decides ties.
-        left: trials that the sweep can still use.
-        trial_cpu: cores of one trial, in 1/10,000.
-        one_cpu: part of the pool that the cores of one trial are, on all its nodes.
-        one_device: part of the pool that the GPUs of a bundle are; 0 without a GPU.
-        bundles: index of a node and trials, in the order in which they were given.
+        rank: Rank among the owner's sweeps by age; decides ties.
+        left: Number of further trials that the sweep can use.
+        trial_cpu: Cores of one trial, in 1/10,000.
+        one_cpu: Share of the pool of the cores of one trial, on all its nodes.
+        one_device: Share of the pool of the GPUs of a bundle; 0 without a GPU.
+        bundles: Index of the node and number of trials of each bundle, in the order of assignment.
     """
 
     __slots__ = (
@@ -105,9 +105,9 @@ class _Owner(_Part):
     """An owner while the pool is filled.
 
     Attributes:
-        rank: among the owners, by past use and age; decides ties.
-        urgent: what the owner was given ahead of others.
-        queue: heap of the sweeps that still take part in a pass.
+        rank: Rank among the owners by past use and age; decides ties.
+        urgent: Resources that the owner got ahead of others.
+        queue: Heap of the sweeps that still take part in a pass.
     """
 
     __slots__ = ("most", "queue", "rank", "sweeps", "urgent", "weight")
@@ -120,7 +120,7 @@ class _Owner(_Part):
 
 
 class _Filling:
-    """A pool while it is filled.
+    """State of the progressive filling of a pool.
 
     An entry of a heap is one integer, `ratio * count + rank`: the least dominant share by weight comes first,
     the rank decides ties, and `entry % count` is the rank again.
@@ -155,7 +155,7 @@ class _Filling:
         self._fill_pass(("idle",))
 
     def shares(self) -> dict[str, Share]:
-        """Return what every sweep was given."""
+        """Return the share of each sweep."""
         names = [node.name for node in self._nodes]
         different = {placed for sweep in self._all for placed in sweep.bundles}
         bundle = {(node, trials): Bundle(names[node], trials) for node, trials in different}
@@ -185,10 +185,10 @@ class _Filling:
         """Give bundles to sweeps of some classes until none fits.
 
         Args:
-            classes: that take part.
-            ahead: whether the owner's cap on class `urgent` holds.
-            floor: end when the dominant share of what this pass has given is this large.
-            bundles: end after so many.
+            classes: Classes that take part.
+            ahead: Whether the owner's cap on class `urgent` applies.
+            floor: Dominant share of this pass at which it ends.
+            bundles: Number of bundles after which the pass ends.
         """
         queued, count, place, entry = self._queued(classes), len(self._owners), self._free.place, self._entry
         given = _Part()
@@ -253,7 +253,7 @@ class _Filling:
         return (cpu if cpu > devices else devices) * self._scale // part.weight * count + part.rank
 
     def _allowed(self, owner: _Owner, sweep: _Sweep, trials: int, ahead: bool) -> int:
-        """Return how many trials of a bundle the owner's quota allows, and ahead of others its urgent cap."""
+        """Return the number of trials of a bundle within the owner's quota, and within its cap if `ahead`."""
         allowed = self._within(owner, sweep, trials, owner.most)
         return (
             min(allowed, self._within(owner.urgent, sweep, trials, self._rules.urgent_cap))

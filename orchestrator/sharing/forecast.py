@@ -1,4 +1,4 @@
-"""When sweeps that wait are expected to run their first trial: the queue, played forward."""
+"""Forecast of the times at which queued sweeps run their first trials, by simulating the queue."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from orchestrator.sharing.usage import week_of
 from orchestrator.sharing.view import View
 
 MOST_ENDS = 64
-"""How many ends of sweeps are played at most; what has not started by then is not known."""
+"""Maximum number of simulated ends of sweeps; later starts are unknown."""
 
 
 def expected_starts(
     view: View, left: Mapping[str, float], waiting: Sequence[PoolClaim] = (), places: int | None = None
 ) -> dict[str, float]:
-    """Return in how many seconds each waiting sweep is expected to run its first trial.
+    """Return the seconds until each waiting sweep is expected to run its first trial.
 
-    A running sweep ends after the time that is left to it, and the sweep that then has a share starts. How
-    long a sweep that starts will take is not known, so its resources stay in use, as do those of a running
-    sweep without an estimate.
+    A running sweep ends after its remaining time, and the sweep that then has a share starts. The duration of
+    a sweep that starts is unknown, so its resources stay in use, as do those of a running sweep without an
+    estimate.
 
     Args:
-        view: of the pool.
-        left: seconds until the end of running sweeps, by sweep, as far as they can be estimated.
-        waiting: claims of sweeps without a driver, in the order in which their drivers start.
-        places: most drivers at once; None if drivers are not what is missing.
+        view: View of the pool.
+        left: Estimated seconds until the end of each running sweep that has an estimate.
+        waiting: Claims of sweeps without a driver, in the order in which their drivers start.
+        places: Maximum number of drivers; None without a limit.
 
     Returns:
-        By sweep; one that nothing is known about is not in it.
+        The seconds by sweep, without sweeps for which there is no estimate.
     """
     queue = _Queue(view, dict(view.claims), list(waiting), places)
     queue.start(0.0)
@@ -45,14 +45,14 @@ def expected_starts(
 
 @dataclass
 class _Queue:
-    """A pool and its queue at one moment of what is expected.
+    """The simulated pool and its queue at one moment.
 
     Attributes:
-        view: of the pool now.
-        live: claims of the sweeps with a driver.
-        waiting: claims of those without, the next one first.
-        places: most drivers at once, or None.
-        starts: seconds until each start that is known.
+        view: View of the pool at this moment.
+        live: Claims of the sweeps with a driver.
+        waiting: Claims of the sweeps without a driver, the next one first.
+        places: Maximum number of drivers, or None.
+        starts: Seconds until each known start, by sweep.
     """
 
     view: View
@@ -66,7 +66,7 @@ class _Queue:
         return bool(self.waiting) or any(self._waits(claim) for claim in self.live.values())
 
     def start(self, now: float) -> None:
-        """Start the drivers that have a place and a share, and then every sweep that has a share."""
+        """Start each driver that has a place and a share, and then each sweep that has a share."""
         without_claims = [claim for claim in self.waiting if claim.sweep not in self.live]
         shares = expected_shares(self.view.among(self.live), without_claims)
         for claim in without_claims:
@@ -82,7 +82,7 @@ class _Queue:
         return claim.want > 0 and claim.sweep not in self.starts and (use is None or not use.trials)
 
     def _has_place(self, claim: PoolClaim) -> bool:
-        """Return True if a driver has a place, if need be that of the newest driver of class `idle`."""
+        """Return True if a driver has a place, if necessary that of the newest driver of class `idle`."""
         if self.places is None or len(self.live) < self.places:
             return True
         idle = [other for other in self.live.values() if other.priority_class == "idle"]
@@ -92,7 +92,7 @@ class _Queue:
         return True
 
     def _until_room(self, claim: PoolClaim) -> float:
-        """Return the seconds until other sweeps have given up enough for one trial, at the latest."""
+        """Return an upper bound of the seconds until other sweeps have freed enough for one trial."""
         rules, free = self.view.rules, self.view.free
         if free[0] >= claim.all_cpu and free[1] >= claim.all_devices:
             return 0.0
@@ -102,15 +102,15 @@ class _Queue:
 
 
 def expected_shares(view: View, waiting: Collection[PoolClaim]) -> dict[str, int | None]:
-    """Return how many trials every sweep could run at once, if those that wait claimed their shares, too.
+    """Return the number of concurrent trials of each sweep if the waiting sweeps claimed their shares, too.
 
     Args:
-        view: of the pool.
-        waiting: claims of sweeps that have none in the pool.
+        view: View of the pool.
+        waiting: Claims of sweeps that have no claim in the pool.
 
     Returns:
-        By sweep; None for one whose trials do not fit the pool even if it is empty. A cluster may still get a
-        machine for it, but only while its driver asks for one.
+        The number by sweep; None for a sweep whose trials do not fit the empty pool. An autoscaler may still
+        add a node for it, but only while its driver requests one.
     """
     owners = [_this_week(owner, view.now) for owner in view.owners.values()]
     claims = [*view.claims.values(), *waiting]
@@ -120,12 +120,12 @@ def expected_shares(view: View, waiting: Collection[PoolClaim]) -> dict[str, int
 
 
 def has_spent(owner: Owner | None, claim: PoolClaim, now: float) -> bool:
-    """Return True if an owner has used up the GPU-hours of the week of `now`, and the claim needs some."""
+    """Return True if an owner has used up the GPU-hours of the week of `now`, and the claim needs GPUs."""
     return owner is not None and hours_spent(_this_week(owner, now), claim)
 
 
 def _this_week(owner: Owner, now: float) -> Owner:
-    """Return the row of an owner; a week in which no driver has charged it yet begins with no use."""
+    """Return the row of an owner, without GPU-hours of an earlier week."""
     return owner if owner.week == week_of(now) else replace(owner, week_gpu_seconds=0)
 
 

@@ -1,18 +1,19 @@
-"""Nodes that are held for a trial whose resources are free, but in pieces on several nodes.
+"""Node reservations against fragmentation: a trial may fit the free resources in total, but no single node.
 
-What fits is decided by sums, so that a trial may be granted that fits no node. It waits, and would wait
-for ever where the trials of other sweeps take each piece again. After `hold_after` a node is held for it: no
-other sweep starts anything there, and as many smaller trials leave it as the trial needs; they start again
-elsewhere. Within the share of their sweep only smaller trials leave, so that two sweeps never clear nodes of
+Admission compares sums over all nodes, so a trial may be admitted that fits no node. It waits, and would wait
+for ever if the trials of other sweeps took each free piece again. After `hold_after` a node is held for it:
+no other sweep starts trials there, and enough smaller trials are preempted there; they start again elsewhere.
+A trial within the share of its sweep is preempted only for a larger one, so two sweeps never clear nodes of
 each other's trials in turn. A trial in a slot of a shared device is smaller than one with a device of its
-own: all trials of such a device may leave it. For a trial that needs several nodes, as many are held together
-as it needs, or none.
+own, so all trials of a shared device may be preempted for it. For a trial that needs several nodes, all of
+them are held, or none.
 
-A hold is a function of the rows of a pool. The driver of the sweep writes it down, so that the node remains
-the same until the trial has started.
+A hold is a function of the rows of a pool. The driver of the sweep records it, so that the node stays the
+same until the trial has started.
 
-Drivers compute holds each second, so the work is done once for all sweeps whose trials need the same, and
-only for nodes that can still be the best: clearing a node loses at least what is missing there.
+Drivers compute holds each second. The computation is therefore shared by all sweeps whose trials need the
+same resources, and skips nodes that cannot be the best: clearing a node loses at least the resources that are
+missing there.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ class Hold(NamedTuple):
     """A node on which one sweep alone may start trials.
 
     Attributes:
-        sweep: that has a trial waiting for it.
-        node: its name.
-        since: when it was first held for the sweep.
+        sweep: Id of the sweep whose trial waits for the node.
+        node: Name of the node.
+        since: Time since which it is held for the sweep.
     """
 
     sweep: str
@@ -41,11 +42,11 @@ class Hold(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What a sweep gives up on a node that is held for another one.
+    """The trials that a sweep gives up on a node that is held for another sweep.
 
     Attributes:
-        trials: with processors on the node, those on the devices included.
-        devices: shared ones, with all their trials, wherever the processors of these are.
+        trials: Number of trials with processors on the node, including those on the devices.
+        devices: Number of shared devices, with all their trials, on whichever nodes their processors are.
     """
 
     trials: int
@@ -57,10 +58,10 @@ class NodeHolds:
     """The holds of a pool at a moment.
 
     Attributes:
-        by_node: the holds.
-        moves: what each sweep gives up on each node, by sweep and node.
-        lapsed: the sweeps for which a node was held in vain.
-        free: GPUs and cores (1/10,000) of every node that no attempt uses; empty if no node is held.
+        by_node: Holds by the name of the node.
+        moves: Trials that each sweep gives up, by sweep and node.
+        lapsed: Sweeps whose holds have expired without a start.
+        free: Free GPUs and cores (1/10,000) of each node; empty if no node is held.
     """
 
     by_node: Mapping[str, Hold] = field(default_factory=dict)
@@ -69,11 +70,11 @@ class NodeHolds:
     free: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def of(self, sweep: str) -> Sequence[Hold]:
-        """Return the holds of a sweep, one for each node that its trial needs; none if it holds nothing."""
+        """Return the holds of a sweep, one for each node that its trial needs, or none."""
         return [hold for hold in self.by_node.values() if hold.sweep == sweep]
 
     def recorded(self, use: Use) -> tuple[str | None, float | None]:
-        """Return `held_node` and `held_since` of a sweep's row: those of now, or those that have lapsed."""
+        """Return `held_node` and `held_since` of a sweep's row, which may be those of an expired hold."""
         if use.sweep in self.lapsed:
             return use.held_node, use.held_since
         if not (holds := self.of(use.sweep)):
@@ -81,12 +82,12 @@ class NodeHolds:
         return ",".join(hold.node for hold in holds), holds[0].since
 
     def closed_to(self, sweep: str) -> frozenset[str]:
-        """Return the nodes on which a sweep starts nothing: those held for others."""
+        """Return the nodes that are held for other sweeps."""
         return frozenset(node for node, hold in self.by_node.items() if hold.sweep != sweep)
 
 
 NOTHING = NodeHolds()
-"""No node is held."""
+"""Holds of a pool without held nodes."""
 
 
 def node_holds(
@@ -97,19 +98,19 @@ def node_holds(
     now: float,
     rules: Rules,
 ) -> NodeHolds:
-    """Return the nodes to hold, and the trials that leave them.
+    """Return the nodes to hold, and the trials to preempt there.
 
-    A sweep holds the nodes of one trial at most, while an attempt within its share has waited for
-    `hold_after`. It gets those whose clearing loses least: the smallest part of the pool is in use by the
-    trials that leave; then the fewest of them must still complete their minimum run; then the first by
+    A sweep holds the nodes of at most one trial, while an attempt within its share has waited for
+    `hold_after`. It gets the nodes whose clearing loses least: first the smallest share of the pool in use by
+    the preempted trials, then the fewest of them that have not completed their minimum run, then the first by
     name.
 
     Args:
         nodes: of the pool.
-        claims: of live sweeps, by sweep.
-        uses: what they hold, by sweep.
-        shares: of the sweeps.
-        now: time of the clock of the database's server.
+        claims: Claims of live sweeps, by sweep.
+        uses: Use of these sweeps, by sweep.
+        shares: Shares of the sweeps.
+        now: Time by the clock of the database's server.
         rules: of the pool.
     """
     waiting = [
@@ -133,11 +134,11 @@ def node_holds(
 
 
 def open_places(claim: PoolClaim, holds: NodeHolds) -> int:
-    """Return how many more trials of a sweep fit the nodes that are not held for others.
+    """Return the number of further trials of a sweep that fit the nodes that are not held for others.
 
     Args:
-        claim: of the sweep.
-        holds: of its pool; at least one node is held.
+        claim: Claim of the sweep.
+        holds: Holds of its pool; at least one node is held.
     """
     closed, (devices, cpu) = holds.closed_to(claim.sweep), claim.on_node
     places = [
@@ -149,7 +150,7 @@ def open_places(claim: PoolClaim, holds: NodeHolds) -> int:
 
 
 def _has_lapsed(use: Use, now: float, rules: Rules) -> bool:
-    """Return True if a node was held for too long for an attempt that has waited since before."""
+    """Return True if a hold has expired, and its attempt still waits."""
     since = use.held_since
     is_of_now = since is not None and use.pending_since is not None and use.pending_since <= since
     return is_of_now and since is not None and now - since >= rules.hold_for
@@ -160,12 +161,12 @@ def _turn(claim: PoolClaim, use: Use) -> tuple[int, float, float, str]:
 
 
 class _Need(NamedTuple):
-    """What one trial of a sweep needs on one node, and when it is its turn.
+    """Resources of one trial of a sweep on one node, and its turn.
 
     Attributes:
         devices: GPUs, in 1/10,000.
-        cpu: cores, in 1/10,000.
-        rank: of its class; 0 is the first to be served.
+        cpu: Cores, in 1/10,000.
+        rank: Rank of its class; 0 is served first.
     """
 
     devices: int
@@ -174,19 +175,19 @@ class _Need(NamedTuple):
 
 
 class _Departing:
-    """What is known of a sweep whose trials may leave.
+    """A sweep whose trials may be preempted.
 
     Attributes:
-        name: id of the sweep.
-        need: of one trial.
-        size: of one trial on one node: GPUs and cores (1/10,000).
-        device: GPUs of one engine, in 1/10,000, if several of its trials share one; 0 if not.
-        per_device: its trials on one device, on average.
-        beyond: trials beyond its share.
-        beyond_devices: shared devices beyond its share.
-        group: first part of the key by which trials leave: those of sweeps above their shares first, then
-            those of lower classes.
-        order: last part of it: the largest trials first, because fewer of them must leave.
+        name: Id of the sweep.
+        need: Resources of one trial.
+        size: GPUs and cores (1/10,000) of one trial on one node.
+        device: GPUs of one engine, in 1/10,000; 0 unless several trials share an engine.
+        per_device: Mean number of its trials on one device.
+        beyond: Number of trials beyond its share.
+        beyond_devices: Number of shared devices beyond its share.
+        group: First part of the sort key of preemption: trials of sweeps above their shares first, then those
+            of lower classes.
+        order: Last part of this key: the largest trials first, because fewer of them must leave.
     """
 
     __slots__ = (
@@ -214,12 +215,12 @@ class _Departing:
 
 
 class _Clearing(NamedTuple):
-    """What leaves a node so that a trial fits.
+    """The trials to preempt on a node so that a trial fits.
 
     Attributes:
-        loss: the part of the pool that is in use by what leaves, as an integer of `Capacity.dominant`.
-        unready: trials that must still complete their minimum run.
-        departures: the sweeps of what leaves, with trials and shared devices.
+        loss: Share of the pool that these trials use, as an integer of `Capacity.dominant`.
+        unready: Number of these trials that have not completed their minimum run.
+        departures: Sweeps of these trials, with the numbers of trials and of shared devices.
     """
 
     loss: int
@@ -231,9 +232,9 @@ class _Choosing:
     """Chooses the holds of a pool, one after the other.
 
     Attributes:
-        free: devices and cores of every node that no attempt uses which a worker has taken.
-        holds: chosen so far, by node.
-        moves: that they need, by sweep and node.
+        free: Devices and cores of each node that no started attempt uses.
+        holds: Holds chosen so far, by node.
+        moves: Trials that these holds preempt, by sweep and node.
     """
 
     def __init__(
@@ -261,7 +262,7 @@ class _Choosing:
         self.moves: dict[str, dict[str, Move]] = {}
 
     def keep(self, use: Use) -> None:
-        """Keep the hold that a row records, if the node can still be cleared."""
+        """Keep a recorded hold if its node can still be cleared."""
         names = use.held_node.split(",") if use.held_node is not None else []
         claim = self._claims[use.sweep]
         if use.held_since is None or len(names) != claim.nodes or not self.free.keys() >= set(names):
@@ -279,9 +280,9 @@ class _Choosing:
             self._hold(sweep, now, [best])
 
     def _hold(self, sweep: str, since: float, nodes: Sequence[tuple[str, _Clearing | None]]) -> None:
-        """Hold all these nodes, or none if one cannot be cleared or is held.
+        """Hold all of the nodes, or none if one cannot be cleared or is already held.
 
-        A trial of several nodes may hold more of them than `Rules.held_nodes`, if nothing else is held.
+        A trial of several nodes may hold more than `Rules.held_nodes` if no other node is held.
         """
         most = max(self._most, len(nodes) if not self.holds else 0)
         if len(self.holds) + len(nodes) > most:
@@ -295,7 +296,7 @@ class _Choosing:
                 self.moves.setdefault(departing.name, {})[node] = Move(trials, shared)
 
     def _best_apart(self, need: _Need, count: int) -> Sequence[tuple[str, _Clearing | None]]:
-        """Return the nodes whose clearing loses least, those with room first; none if enough have room."""
+        """Return the nodes whose clearing loses least, nodes with room first; none if enough have room."""
         cleared = [(node, self._clearing(need, node)) for node in self.free if node not in self.holds]
         possible = [(node, clearing) for node, clearing in cleared if clearing is not None]
         possible.sort(key=lambda entry: (entry[1].loss, entry[1].unready, entry[0]))
@@ -306,7 +307,7 @@ class _Choosing:
     def _left(
         self, nodes: Sequence[PoolNode], sweeps: Sequence[tuple[_Departing, Use]]
     ) -> dict[str, tuple[int, int]]:
-        """Note what runs on each node; return the GPUs and cores that are left on it."""
+        """Record the trials on each node, and return the free GPUs and cores of each node."""
         free = {node.name: [node.devices, node.cpu] for node in nodes}
         placed = self._placed
         for sweep, use in sweeps:
@@ -321,7 +322,7 @@ class _Choosing:
         return {name: (devices, cpu) for name, (devices, cpu) in free.items()}
 
     def _best(self, need: _Need) -> tuple[str, _Clearing] | None:
-        """Return the node whose clearing loses least; None if there is none, or if one has room already."""
+        """Return the node whose clearing loses least; None without one, or if a node has room already."""
         queue, limit = self._queue(need), None
         while queue:
             bound, unready, node = queue[0]
@@ -341,9 +342,9 @@ class _Choosing:
         return None
 
     def _queue(self, need: _Need) -> list[tuple[int, int, str]]:
-        """Return a heap of the nodes, each after the least that clearing it can lose, and unready trials.
+        """Return a heap of the nodes by lower bounds of the loss and of the unready trials.
 
-        At first that is what is missing; 0 if the node has room.
+        The first bound of the loss is the missing resources; 0 if the node has room.
         """
         if (queue := self._queues.get(need)) is None:
             of_cpu, of_device, queue = self._of_cpu, self._of_device, []
@@ -355,14 +356,14 @@ class _Choosing:
         return queue
 
     def _missing(self, need: _Need, node: str) -> tuple[int, int]:
-        """Return the cores and devices that a node lacks; 0 or less if it has enough."""
+        """Return the missing cores and devices of a node; 0 or less if it has enough."""
         devices, cpu = self.free[node]
         return need.cpu - cpu, need.devices - devices if need.devices else 0
 
     def _in_order(self, node: str) -> Sequence[tuple[int, _Departing, Place]]:
-        """Return what runs on a node, in the order in which it leaves.
+        """Return the trials on a node in the order of preemption.
 
-        Of one group of sweeps, trials that are ready to leave come before others.
+        Within one group of sweeps, trials that have completed their minimum run come first.
         """
         placed = self._placed[node]
         if node not in self._sorted:
@@ -371,20 +372,20 @@ class _Choosing:
         return placed
 
     def _clearing(self, need: _Need, node: str) -> _Clearing | None:
-        """Return what leaves a node so that a trial fits; None if it would not fit."""
+        """Return the trials to preempt on a node so that a trial fits; None if it cannot fit."""
         if (need, node) not in self._cleared:
             self._cleared_for(need, node, None)
         return self._cleared[need, node]
 
     def _cleared_for(self, need: _Need, node: str, most: int | None) -> tuple[_Clearing | None, int]:
-        """Return what leaves a node so that a trial fits, or None, and the least that is lost.
+        """Return the trials to preempt on a node so that a trial fits, or None, and the least loss.
 
-        What leaves is smaller and of no higher class, or beyond the share of its sweep.
+        Preempted trials are smaller and of no higher class, or beyond the share of their sweep.
 
         Args:
-            need: of the trial.
-            node: its name.
-            most: largest loss of interest: of a larger one only a lower bound is returned. None for any.
+            need: Resources of the trial.
+            node: Name of the node.
+            most: Largest loss of interest, above which only a lower bound is returned; None without a limit.
         """
         size, rank = need[:2], need.rank
         cpu, devices = self._missing(need, node)

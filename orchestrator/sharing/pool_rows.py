@@ -1,8 +1,8 @@
-"""The rows that sharing reads and writes, and the durations and limits that all drivers agree on.
+"""Rows of a shared pool, and the durations and limits on which all drivers agree.
 
-Amounts are integers, so that every driver computes the same shares: CPU in 1/10,000 of a core (Ray's own
-grain), GPUs in 1/10,000 of a device, weights and quotas in 1/10,000. Times are seconds of the clock of the
-database's server.
+Amounts are integers, so that every driver computes the same shares: CPU in 1/10,000 of a core (the precision
+of Ray), GPUs in 1/10,000 of a device, weights and quotas in 1/10,000. Times are in seconds by the clock of
+the database's server.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 UNIT = 10_000
-"""One core, one GPU, the weight 1, or the whole pool."""
+"""Unit of amounts: one core, one GPU, the weight 1, or the whole pool."""
 
 PriorityClass = Literal["urgent", "normal", "idle"]
 CLASSES: tuple[PriorityClass, ...] = ("urgent", "normal", "idle")
-"""From the first to be served to the last."""
+"""Classes in the order in which they are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +23,25 @@ class Rules:
     """Durations (seconds) and limits (parts of the pool, 1/10,000) that every driver of a pool must agree on.
 
     Attributes:
-        dead_after: a claim is dead when its driver has not renewed it for this long.
-        shed_after: a shortage must last this long before other sweeps give up trials for it.
-        lapse_after: a reservation lapses when granted attempts have waited this long for a worker: the free
-            resources are in fragments, and other sweeps may use them.
-        hold_after: a node may be held for an attempt that has waited this long for a worker; shorter than
-            `lapse_after`.
-        hold_for: longest time that a node is held for one attempt: what runs beside the sweeps is not known,
-            and may stay on the node for ever.
-        held_nodes: part of the nodes that are held at once, in 1/10,000; one node always may be.
-        cut_after: a trial that is to be shed and does not report in this time saves and ends at once.
-        pending: most attempts of a sweep that wait for a worker, if the sweep is not alone in the pool.
-        min_run: shortest time that a trial runs before it may be shed; classes `urgent` and `normal`.
-        min_run_restarts: the same in restarts of the trial; the longer of both counts.
-        normal_floor: part of the pool that class `normal` gets before class `urgent` gets all it wants.
-        urgent_cap: part of the pool that one owner gets ahead of others through class `urgent`.
-        half_life: time after which past use counts half.
-        use_step: device-seconds by which the past use of two owners must differ to order them.
-        charge_every: the past use of owners is constant between updates this far apart.
+        dead_after: Time without a renewal after which a claim is dead.
+        shed_after: Duration of a shortage after which other sweeps give up trials for it.
+        lapse_after: Time for which granted attempts wait for a worker before their reservation lapses: the
+            free resources are fragmented, and other sweeps may use them.
+        hold_after: Time for which an attempt waits for a worker before a node may be held for it; shorter
+            than `lapse_after`.
+        hold_for: Maximum duration of a hold for one attempt, because unknown other programs may use the node
+            for ever.
+        held_nodes: Maximum fraction of the nodes that are held at once, in 1/10,000; one node is always
+            allowed.
+        cut_after: Time without a report after which a trial that is shed must save and end at once.
+        pending: Maximum number of attempts of a sweep that wait for a worker, unless it is alone in the pool.
+        min_run: Minimum run of a trial of class `urgent` or `normal` before it may be shed.
+        min_run_restarts: Minimum run in multiples of the trial's restart time; the longer one applies.
+        normal_floor: Share of the pool that class `normal` gets before class `urgent` gets all it wants.
+        urgent_cap: Maximum share of the pool that one owner gets ahead of others through class `urgent`.
+        half_life: Half-life of past use.
+        use_step: Minimum difference in device-seconds by which past use orders two owners.
+        charge_every: Interval of the updates of past use, which is constant in between.
     """
 
     dead_after: float = 45.0
@@ -61,7 +62,7 @@ class Rules:
 
 
 RULES = Rules()
-"""The defaults."""
+"""Default rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class PoolNode:
     """One machine of the pool.
 
     Attributes:
-        name: unique in the pool.
-        cpu: cores that trials may use, in 1/10,000.
+        name: Name, unique in the pool.
+        cpu: Cores that trials may use, in 1/10,000.
         devices: GPUs that trials may use, in 1/10,000.
     """
 
@@ -80,7 +81,7 @@ class PoolNode:
 
 
 MOST_SWEEPS = 100
-"""Sweeps of an owner that may wait or run in the service at once, unless a quota was set."""
+"""Default maximum number of queued and running sweeps of an owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +89,16 @@ class Owner:
     """A person or group that owns sweeps. An owner without a row has these defaults.
 
     Attributes:
-        name: unique.
-        weight: relative to other owners, in 1/10,000; at least 1.
-        most_share: largest part of the pool that the owner's trials may hold at once, in 1/10,000. One bundle
-            is always allowed, unless it is 0.
+        name: Unique name.
+        weight: Weight relative to other owners, in 1/10,000; at least 1.
+        most_share: Maximum share of the pool of the owner's trials at once, in 1/10,000. One bundle is always
+            allowed, unless it is 0.
         most_gpu_hours: GPU-hours a week; None for no limit. Weeks begin on Monday, 00:00 UTC.
-        used: past use in device-seconds, decayed up to `charged_at`.
-        charged_at: when `used` was last updated; None if it never was.
-        week: number of the week that `week_gpu_seconds` belongs to, counted from the epoch.
+        used: Past use in device-seconds, decayed up to `charged_at`.
+        charged_at: Time of the last update of `used`, or None.
+        week: Number of the week of `week_gpu_seconds`, counted from the epoch.
         week_gpu_seconds: GPU-seconds used in that week.
-        most_sweeps: sweeps that may wait or run in the service at once; None for no limit.
+        most_sweeps: Maximum number of queued and running sweeps in the service; None without a limit.
     """
 
     name: str
@@ -120,18 +121,18 @@ class PoolClaim:
     """What a live sweep asks for; its driver writes it.
 
     Attributes:
-        sweep: id of the sweep.
-        owner: name of the owner.
-        created: when the sweep was created; older sweeps win ties.
-        cpu: of one trial on each of its nodes, in 1/10,000 of a core; at least 1.
-        slots: trials that share one device in an engine (`gpu: 1/K` has K slots); 1 if each trial has GPUs,
-            or a part of one, of its own; 0 if trials use no GPU.
-        want: trials that the sweep could run at once now, those that run included.
+        sweep: Id of the sweep.
+        owner: Name of the owner.
+        created: Creation time of the sweep; older sweeps win ties.
+        cpu: Cores of one trial on each of its nodes, in 1/10,000; at least 1.
+        slots: Number of trials that share a device in an engine (`gpu: 1/K` has K slots); 1 if each trial has
+            its own GPUs or its own part of one; 0 if trials use no GPU.
+        want: Number of trials that the sweep could run at once now, including those that run.
         priority_class: `urgent` goes ahead of the others and must be granted by an admin, `idle` takes what
             the others leave.
-        weight: relative to the owner's other sweeps, in 1/10,000; at least 1.
+        weight: Weight relative to the owner's other sweeps, in 1/10,000; at least 1.
         gpu: GPUs of one trial on each of its nodes, or of one engine, in 1/10,000; 1,250 is `gpu: 1/8`.
-        nodes: of one trial, which has its cores and GPUs on each of them.
+        nodes: Number of nodes of one trial, which has its cores and GPUs on each of them.
     """
 
     sweep: str
@@ -165,17 +166,17 @@ class PoolClaim:
         nodes: int = 1,
         shares_engine: bool = True,
     ) -> PoolClaim:
-        """Return the claim of a sweep that wants nothing yet.
+        """Return the claim of a sweep without demand so far.
 
         Args:
-            sweep: id of the sweep.
-            owner: name of the owner.
-            created: when the sweep was created.
-            cpu: cores of one trial on each of its nodes.
+            sweep: Id of the sweep.
+            owner: Name of the owner.
+            created: Creation time of the sweep.
+            cpu: Cores of one trial on each of its nodes.
             gpu: GPUs of one trial on each of its nodes, or its share of one.
-            nodes: nodes of one trial.
-            shares_engine: whether trials with a share of a GPU are in the slots of an engine, which has a
-                whole one.
+            nodes: Number of nodes of one trial.
+            shares_engine: Whether trials with a share of a GPU run in the slots of an engine, which has a
+                whole GPU.
         """
         in_engine = shares_engine and 0 < gpu < 1
         slots = round(1 / gpu) if in_engine else int(gpu > 0)
@@ -208,18 +209,18 @@ class PoolClaim:
 
     @property
     def bundle(self) -> int:
-        """Most trials of one bundle: all slots of a device, or one trial."""
+        """Maximum number of trials of one bundle: all slots of a device, or one trial."""
         return self.slots or 1
 
 
 class Place(NamedTuple):
-    """What a sweep runs on one node.
+    """The attempts of a sweep on one node.
 
     Attributes:
-        node: its name.
-        trials: attempts with processors on it.
-        devices: GPUs on it that they use, in 1/10,000.
-        ready: of these attempts, those that have run long enough to be shed.
+        node: Name of the node.
+        trials: Number of attempts with processors on it.
+        devices: GPUs of these attempts on it, in 1/10,000.
+        ready: Number of these attempts that have completed their minimum run.
     """
 
     node: str
@@ -230,21 +231,20 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a sweep holds now, where, and since when it holds too little; its driver writes it every second.
+    """Present resources of a sweep, with the start of a shortage; its driver writes the row every second.
 
     Attributes:
-        sweep: id of the sweep.
-        renewed_at: when the driver last renewed the claim.
-        trials: attempts that were granted and have not ended, those that are pending included.
-        pending: of these, attempts that wait for a worker.
-        devices: GPUs that the attempts hold or are about to, in 1/10,000.
-        leaving: of `trials`, attempts that are being shed.
-        short_since: since when the sweep has held less than its share; None if it does not.
-        pending_since: since when its oldest pending attempt has waited; None if none is pending.
-        held_node: the node that is held for a pending attempt, or None; the nodes of an attempt that needs
-            several are separated by commas.
-        held_since: since when.
-        places: the attempts that a worker has taken, by node; empty in a pool of one node.
+        sweep: Id of the sweep.
+        renewed_at: Time of the last renewal of the claim.
+        trials: Number of granted attempts that have not ended, including pending ones.
+        pending: Number of these attempts that wait for a worker.
+        devices: GPUs that the attempts hold or are about to hold, in 1/10,000.
+        leaving: Number of these attempts that are being shed.
+        short_since: Time since which the sweep has held less than its share, or None.
+        pending_since: Time since which its oldest pending attempt has waited, or None.
+        held_node: Node that is held for a pending attempt, or None; several nodes are separated by commas.
+        held_since: Time since which the node is held, or None.
+        places: Started attempts by node; empty in a pool of one node.
     """
 
     sweep: str
@@ -262,7 +262,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All rows of a pool, read in one transaction; the order of the rows has no meaning."""
+    """All rows of a pool, read in one transaction; their order has no meaning."""
 
     nodes: tuple[PoolNode, ...]
     owners: tuple[Owner, ...] = ()
@@ -271,11 +271,11 @@ class Snapshot:
 
 
 class Bundle(NamedTuple):
-    """Trials of a share that fit on one node: all on one device, or one trial, or its part on this node.
+    """Part of a share on one node: the trials of one device, one trial, or the part of a trial on this node.
 
     Attributes:
-        node: name of the node.
-        trials: at once.
+        node: Name of the node.
+        trials: Number of concurrent trials.
     """
 
     node: str
@@ -284,13 +284,13 @@ class Bundle(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a sweep may hold; computed, never stored.
+    """Share of the pool that a sweep may hold; computed, never stored.
 
     Attributes:
-        trials: at once.
-        devices: that these trials run on, in 1/10,000.
-        bundles: the share by node, in the order in which it was filled. The bundles of all shares fit the
-            pool together; the sweep's trials may run elsewhere as well.
+        trials: Number of concurrent trials.
+        devices: GPUs of these trials, in 1/10,000.
+        bundles: Bundles of the share in the order of assignment. The bundles of all shares fit the pool
+            together; the sweep's trials may also run on other nodes.
     """
 
     trials: int

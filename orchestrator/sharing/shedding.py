@@ -1,4 +1,4 @@
-"""Which sweeps give up how many trials, and which of its own trials a driver chooses for that."""
+"""Preemption between sweeps: how many trials each sweep gives up, and which ones its driver chooses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from orchestrator.sharing.view import View
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a sweep is to give up; its driver chooses the trials.
+    """The number of trials and devices that a sweep must give up; its driver chooses them.
 
     Attributes:
-        devices: shared devices, or trials with GPUs of their own; of a device all trials, and of a trial all
+        devices: Number of shared devices with all their trials, or of trials with their own GPUs on all their
             nodes.
-        trials: trials besides.
+        trials: Number of further trials.
     """
 
     devices: int
@@ -27,15 +27,14 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class SheddableTrial:
-    """One trial of a driver's own sweep that runs now.
+    """A running trial of the driver's own sweep.
 
     Attributes:
-        key: of its attempt.
-        engine: name of the shared engine that trains it; None for a trial with its own resources.
-        started: when a worker took it, by any clock.
-        reported: when its last report was committed; its start if none was. What it did since is lost with
-            it.
-        leaving: whether it was chosen before.
+        key: Id of its attempt.
+        engine: Name of the shared engine that trains it; None for a trial with its own resources.
+        started: Time when a worker took it, by any clock.
+        reported: Time of the commit of its last report, or else its start. Later work is lost with it.
+        leaving: Whether it was chosen before.
     """
 
     key: str
@@ -46,11 +45,11 @@ class SheddableTrial:
 
 
 def demands(view: View) -> dict[str, Demand]:
-    """Return what every sweep is to give up now, those trials that are leaving already included.
+    """Return the demand on each sweep, including trials that are already leaving.
 
-    A sweep gives up trials if its owner is over a quota, or if it holds more than its share and others have
-    been short for `shed_after`, of more than is free. A demand that is not in the answer any more is
-    withdrawn: a trial that was chosen and has not ended yet goes on.
+    A sweep gives up trials if its owner exceeds a quota, or if it holds more than its share while others have
+    been short for `shed_after` of more than is free. A demand that is missing from the next answer is
+    withdrawn: a chosen trial that has not ended yet continues.
     """
     within: list[_Candidate] = []
     beyond: list[_Candidate] = []
@@ -60,12 +59,12 @@ def demands(view: View) -> dict[str, Demand]:
 
 
 def minimum_run(claim: PoolClaim, restart: float, rules: Rules = RULES) -> float:
-    """Return how many seconds a trial runs at least before it may be shed.
+    """Return the minimum run of a trial in seconds, before which it is not shed.
 
     Args:
-        claim: of its sweep; class `idle` has no minimum.
-        restart: seconds that its sweep needs to start a trial again.
-        rules: of the pool.
+        claim: Claim of its sweep; class `idle` has no minimum.
+        restart: Seconds that its sweep needs to restart a trial.
+        rules: Rules of the pool.
     """
     if claim.priority_class == "idle":
         return 0.0
@@ -73,16 +72,16 @@ def minimum_run(claim: PoolClaim, restart: float, rules: Rules = RULES) -> float
 
 
 def chosen(trials: Collection[SheddableTrial], demand: Demand, now: float, min_run: float) -> frozenset[str]:
-    """Return the keys of a driver's own trials that end at their next report.
+    """Return the keys of the driver's own trials that end at their next report.
 
-    Trials that are leaving already come first; then the one with the least work since its last report; then
-    the youngest. Of a device all trials leave, or none. Where too few have run for `min_run`, fewer leave.
+    Trials that are already leaving come first, then those with the least work since the last report, then the
+    youngest. All trials of a device leave together. Fewer trials leave if too few have run for `min_run`.
 
     Args:
-        trials: all that run.
-        demand: what the sweep is to give up.
-        now: time of the clock of the trials.
-        min_run: from `minimum_run`.
+        trials: All running trials.
+        demand: Demand on the sweep.
+        now: Time by the clock of the trials.
+        min_run: Result of `minimum_run`.
     """
     old = {trial.key for trial in trials if now - trial.started >= min_run}
     groups: dict[str, list[SheddableTrial]] = {}
@@ -106,15 +105,15 @@ def moved(
     now: float,
     min_run: float,
 ) -> frozenset[str]:
-    """Return the keys of a driver's own trials that leave the nodes that are held for other sweeps.
+    """Return the keys of the driver's own trials that leave nodes that are held for other sweeps.
 
     Args:
-        trials: all that run.
-        nodes: the nodes of the processors of each trial, by key.
-        engines: the node of the device of each shared engine, by name.
-        moves: what leaves each node.
-        now: time of the clock of the trials.
-        min_run: from `minimum_run`.
+        trials: All running trials.
+        nodes: Nodes of the processors of each trial, by key.
+        engines: Node of the device of each shared engine, by name.
+        moves: Trials and devices to give up on each node.
+        now: Time by the clock of the trials.
+        min_run: Result of `minimum_run`.
     """
     leaving: set[str] = set()
     for node, move in moves.items():
@@ -137,14 +136,14 @@ def _preference(group: list[SheddableTrial], now: float) -> tuple[bool, float, f
 
 @dataclass(slots=True)
 class _Candidate:
-    """A sweep that can give something up.
+    """A sweep that can give up trials.
 
     Attributes:
-        claim: of the sweep.
-        use: what it holds.
-        devices: that it may be asked for, as in `Demand`.
-        trials: that it may be asked for, those on these devices included.
-        per_device: its trials on one of these devices, on average.
+        claim: Claim of the sweep.
+        use: Use of the sweep.
+        devices: Maximum number of devices that it can give up, as in `Demand`.
+        trials: Maximum number of trials that it can give up, including those on these devices.
+        per_device: Mean number of its trials on one of these devices.
     """
 
     claim: PoolClaim
@@ -157,14 +156,14 @@ class _Candidate:
 
     @property
     def given(self) -> int:
-        """Trials that it was asked for so far."""
+        """Number of trials that it must give up so far."""
         return self.given_devices * self.per_device + self.given_trials
 
     def order(self, view: View) -> tuple[bool, int, int, float, str]:
-        """Return the key by which candidates are asked: those whose trials are leaving already come first.
+        """Return the sort key of candidates.
 
-        Then class `idle` before `normal` before `urgent`; the sweep that is furthest above its share by
-        weight; the newest sweep.
+        Those whose trials are already leaving come first, then class `idle` before `normal` before `urgent`,
+        then the sweep that is furthest above its share by weight, then the newest sweep.
         """
         claim, given = self.claim, self.given
         trials = self.trials - given
@@ -175,7 +174,7 @@ class _Candidate:
 
 
 def _beyond_quotas(candidates: Iterable[_Candidate]) -> dict[str, Demand]:
-    """Return what sweeps whose owners exceed a quota must give up at once: all beyond their shares."""
+    """Return the demands on sweeps whose owners exceed a quota: everything beyond their shares, at once."""
     return {
         candidate.claim.sweep: Demand(
             max(0, candidate.devices),
@@ -186,11 +185,11 @@ def _beyond_quotas(candidates: Iterable[_Candidate]) -> dict[str, Demand]:
 
 
 def _beyond_shares(view: View, candidates: Iterable[_Candidate]) -> dict[str, Demand]:
-    """Return what sweeps above their shares give up for those that have been short for `shed_after`.
+    """Return the demands on sweeps above their shares for those that have been short for `shed_after`.
 
     Args:
         view: of the pool.
-        candidates: the sweeps above their shares whose owners exceed no quota.
+        candidates: Sweeps above their shares whose owners exceed no quota.
     """
     cpu = devices = 0
     for sweep, use in view.uses.items():
@@ -205,12 +204,12 @@ def _beyond_shares(view: View, candidates: Iterable[_Candidate]) -> dict[str, De
 
 
 def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int) -> dict[str, Demand]:
-    """Ask the candidates for one device or trial at a time, until so much becomes free or none is left.
+    """Demand one device or trial at a time from the candidates, until enough becomes free or none is left.
 
     Args:
         view: of the pool.
-        candidates: that were asked for nothing yet.
-        cpu: in 1/10,000 of a core.
+        candidates: Candidates without a demand so far.
+        cpu: Cores, in 1/10,000.
         devices: GPUs, in 1/10,000.
     """
     heap = [(candidate.order(view), candidate) for candidate in candidates]

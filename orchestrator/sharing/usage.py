@@ -1,7 +1,7 @@
-"""Past use of owners: it decides between equal shares. And the GPU-hours of the week, which quotas limit.
+"""Past use of owners, which decides between equal shares, and the GPU-hours of the week, which quotas limit.
 
-Where the pool has fewer places than owners, all shares are equal in turn, so past use is what makes owners
-take turns. It is sampled; GPU-hours are added up by the drivers of the sweeps, so that short sweeps count.
+In a pool with fewer places than owners, past use makes the owners take turns. Past use is sampled. GPU-hours
+are summed by the drivers of the sweeps, so that short sweeps count.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _FIRST_MONDAY = 4 * 86_400
 
 
 def charged(view: View, since: float | None) -> tuple[Owner, ...]:
-    """Return the rows of all owners with sweeps in the pool, with the use since the last update added.
+    """Return the rows of all owners with sweeps in the pool, with their use since the last update.
 
-    Use is sampled: what an owner holds now counts for the time since the last update, for two intervals at
-    most, because none was observed while no driver ran.
+    Use is sampled: the present holdings of an owner count for the time since the last update, for at most two
+    intervals, because no use was observed while no driver ran.
 
     Args:
         view: of the pool.
-        since: when the pool was last charged; None if it never was.
+        since: Time of the last charge of the pool, or None.
 
     Returns:
-        No rows if the last update is less than `charge_every` ago: in between, past use is constant.
+        The rows; none if the last update is less than `charge_every` ago.
     """
     if not is_due(view, since):
         return ()
@@ -55,16 +55,16 @@ def _charged(view: View, owner: Owner, seconds: float) -> Owner:
 
 
 def with_gpu_seconds(owner: Owner, seconds: int, now: float) -> Owner:
-    """Return the row of an owner whose sweep has held GPUs for some more GPU-seconds, in this week."""
+    """Return the row of an owner with further GPU-seconds added to the current week."""
     week = week_of(now)
     before = owner.week_gpu_seconds if owner.week == week else 0
     return replace(owner, week=week, week_gpu_seconds=before + seconds)
 
 
 class GpuSeconds:
-    """Adds up, in its driver's memory, the GPU-seconds of a sweep that its owner is not yet charged for.
+    """Sum of the GPU-seconds of a sweep that its owner has not been charged for.
 
-    A driver that dies does not charge its last ones, `charge_every` at most.
+    It is in the memory of the driver: if the driver dies, at most `charge_every` seconds are not charged.
 
     Args:
         rules: of the pool.
@@ -77,9 +77,9 @@ class GpuSeconds:
         self._since = self._charged_at = float("-inf")
 
     def owed(self, now: float) -> int:
-        """Return what has not been charged at a time.
+        """Return the uncharged GPU-seconds at a time.
 
-        Where the driver has observed nothing for long, as on a suspended machine, two intervals count.
+        If the driver has observed nothing for long, for example on a suspended machine, two intervals count.
         """
         return round(self._total(now))
 
@@ -92,7 +92,7 @@ class GpuSeconds:
         return now - self._charged_at >= self._every and self.owed(now) > 0
 
     def observe(self, now: float, gpus: float, *, charged: bool) -> None:
-        """Note how many GPUs the sweep holds from now on, and whether its owner is charged until now."""
+        """Record the GPUs that the sweep holds from now on; `charged` if its owner has paid until now."""
         self._owed = 0.0 if charged else self._total(now)
         self._gpus, self._since = gpus, now
         if charged or self._charged_at == float("-inf"):

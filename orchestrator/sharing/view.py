@@ -1,10 +1,10 @@
-"""A pool at a moment, as every driver sees it: shares, free resources, and which sweeps are short.
+"""View of a pool at a moment, the same for every driver: shares, free resources, shortages.
 
-A sweep is short while it holds less than its share and wants more. From then on a place is reserved for it:
-other sweeps start nothing above their own shares. After `shed_after` they give up trials unless enough is
-free. If an attempt that was granted has waited for a worker for `hold_after`, the free resources are in
-fragments on several nodes, and a node is held for it (`holding`). Where none can be, the reservation lapses
-after `lapse_after`: other sweeps may use the fragments.
+A sweep is short while it holds less than its share and wants more. Meanwhile a place is reserved for it:
+other sweeps start no trials above their own shares. After `shed_after` they give up trials, unless enough is
+free. If a granted attempt has waited for a worker for `hold_after`, the free resources are fragmented, and a
+node is held for it (`holding`). If no node can be held, the reservation lapses after `lapse_after`, and other
+sweeps may use the fragments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from orchestrator.sharing.pool_rows import (
 )
 
 NODE_LETTERS = 12
-"""Letters of a node's id in a text: Ray's ids have 56."""
+"""Number of characters of a node's id in messages; Ray's ids have 56."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class View:
     """A pool at a moment. Only live claims appear in it.
 
     Attributes:
-        now: time of the clock of the database's server.
-        rules: of the pool.
-        nodes: of the pool.
-        capacity: of all nodes.
-        owners: rows by name; use `owner_of` for an owner that may have none.
-        claims: live claims by sweep.
-        uses: what these sweeps hold, by sweep.
-        shares: by sweep.
+        now: Time by the clock of the database's server.
+        rules: Rules of the pool.
+        nodes: Nodes of the pool.
+        capacity: Capacity of all nodes.
+        owners: Rows of owners by name; use `owner_of` for an owner that may have no row.
+        claims: Live claims by sweep.
+        uses: Uses by sweep.
+        shares: Shares by sweep.
     """
 
     now: float
@@ -60,7 +60,7 @@ class View:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float, rules: Rules = RULES) -> View:
-        """Derive the shares from rows; claims that have expired are left out, and what they held is free."""
+        """Derive the shares from rows. Expired claims are left out, and their resources are free."""
         uses = {use.sweep: use for use in snapshot.uses if now - use.renewed_at <= rules.dead_after}
         capacity = Capacity.of(snapshot.nodes)
         claims = {claim.sweep: claim for claim in snapshot.claims if claim.sweep in uses}
@@ -79,7 +79,7 @@ class View:
         )
 
     def among(self, claims: Mapping[str, PoolClaim]) -> View:
-        """Return this pool with other claims, which hold nothing and for which no share has been computed."""
+        """Return this pool with other claims, without uses and shares."""
         return replace(self, claims=claims, uses={}, shares={})
 
     def owner_of(self, claim: PoolClaim) -> Owner:
@@ -88,7 +88,7 @@ class View:
 
     @cached_property
     def holding(self) -> NodeHolds:
-        """The nodes that are held for attempts, and what leaves them."""
+        """The nodes that are held for attempts, and the trials to preempt there."""
         return held(self.nodes, self.claims, self.uses, self.shares, self.now, self.rules)
 
     @cached_property
@@ -109,11 +109,11 @@ class View:
         return cpu >= claim.all_cpu and (devices >= claim.all_devices or has_slot(claim, use))
 
     def shortage(self, sweep: str) -> int:
-        """Return how many trials a sweep holds less than its share; 0 if it holds as many or more."""
+        """Return the number of trials that a sweep lacks to its share; 0 if it lacks none."""
         return max(0, self.shares[sweep].trials - self.uses[sweep].trials)
 
     def has_lapsed(self, sweep: str) -> bool:
-        """Return True if a sweep's attempts have waited so long that no place is reserved for it."""
+        """Return True if the reservation of a sweep has lapsed, because its attempts have waited too long."""
         since = self.uses[sweep].pending_since
         has_waited = since is not None and self.now - since >= self.rules.lapse_after
         return has_waited and not self.holding.of(sweep)
@@ -125,9 +125,9 @@ class View:
     def may_start(self, sweep: str) -> bool:
         """Return True if a sweep may start one more attempt now.
 
-        Within its share, a sweep may start whatever fits, on nodes that are not held for another one. Beyond
-        it, only while no place is reserved for another sweep and its owner's quotas allow it. A sweep that is
-        alone in its pool leaves to Ray what fits.
+        Within its share, a sweep may start any attempt that fits on nodes that are not held for another
+        sweep. Beyond its share, it may start one only while no place is reserved for another sweep and its
+        owner's quotas allow it. For a sweep that is alone in its pool, Ray decides what fits.
         """
         claim, use = self.claims[sweep], self.uses[sweep]
         others = self.claims.keys() - {sweep}
@@ -144,7 +144,7 @@ class View:
     def _has_open_place(self, sweep: str) -> bool:
         """Return True if a trial of a sweep fits a node that is not held for another one.
 
-        Attempts that wait for a worker, unless a node is held for them, count as if they took such places.
+        Waiting attempts without a held node count as if they used such places.
         """
         waiting = sum(
             use.pending
@@ -154,11 +154,11 @@ class View:
         return open_places(self.claims[sweep], self.holding) > waiting
 
     def within_quotas(self, claim: PoolClaim, more_cpu: int = 0) -> bool:
-        """Return True if what an owner's sweeps hold is within the owner's quotas.
+        """Return True if the resources of an owner's sweeps are within the owner's quotas.
 
         Args:
-            claim: of a sweep of the owner.
-            more_cpu: cores (1/10,000) to be held besides, with the GPUs of a bundle of the claim.
+            claim: Claim of a sweep of the owner.
+            more_cpu: Further cores (1/10,000) to hold, with the GPUs of a bundle of the claim.
         """
         if (owner := self.owners.get(claim.owner)) is None:
             return True  # only a row sets quotas
@@ -178,7 +178,7 @@ class View:
 
     @cached_property
     def _held(self) -> Mapping[str, tuple[int, int]]:
-        """Cores and devices by owner: one pass over all claims, because a decision asks for every sweep."""
+        """Cores and devices by owner, computed in one pass because a decision needs those of every sweep."""
         held: dict[str, tuple[int, int]] = {}
         for sweep, claim in self.claims.items():
             use, (cpu, devices) = self.uses[sweep], held.get(claim.owner, (0, 0))
@@ -187,7 +187,7 @@ class View:
 
     @property
     def oldest(self) -> str | None:
-        """The oldest sweep, or None in an empty pool: every driver finds the same one."""
+        """The oldest sweep, the same for every driver; None in an empty pool."""
         oldest = min(self.claims.values(), key=lambda claim: (claim.created, claim.sweep), default=None)
         return oldest.sweep if oldest else None
 
@@ -208,7 +208,7 @@ class View:
         return [claim.sweep for claim in sorted(waiting, key=order)]
 
     def why_waiting(self, sweep: str) -> str | None:
-        """Return why a sweep holds nothing although it wants to, or None."""
+        """Return the reason why a sweep with demand holds nothing, or None."""
         claim, share = self.claims[sweep], self.shares[sweep].trials
         if not claim.want or self.uses[sweep].trials:
             return None
@@ -225,7 +225,7 @@ class View:
         return None
 
     def about_holds(self, sweep: str) -> str | None:
-        """Return what holds mean for a sweep that holds a node, leaves one or is kept off one; else None."""
+        """Return a message about the held nodes that affect a sweep, or None."""
         if own := self.holding.of(sweep):
             nodes = f"node {own[0].node[:NODE_LETTERS]}"
             if len(own) > 1:
@@ -251,11 +251,11 @@ class View:
 
 
 def renewed(view: View, use: Use) -> Use:
-    """Return what a driver writes about its sweep: renewed now, with the beginnings of a shortage and a hold.
+    """Return the row that a driver writes for its sweep, with the starts of a shortage and a hold.
 
     Args:
-        view: of the pool, with `use` in it.
-        use: of the driver's own sweep.
+        view: View of the pool, including `use`.
+        use: Use of the driver's own sweep.
     """
     since = view.now if use.short_since is None else use.short_since
     held_node, held_since = view.holding.recorded(use)

@@ -23,8 +23,9 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import fsspec
@@ -37,6 +38,8 @@ from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
 from trainables.durable import make_folder
 from trainables.errors import DamagedCheckpoint
+
+Result = TypeVar("Result")
 
 FILES = (ARRAYS, MANIFEST)
 """Files of a checkpoint in the order of their upload, so that a manifest never exists without its arrays."""
@@ -121,24 +124,39 @@ def load(folder: Path, url: str | None, digest: str) -> tuple[dict[str, np.ndarr
         NoStore: The store cannot be read, or the folder of the trial's checkpoints is missing, because its
             disk is not mounted.
     """
-    with _fetched(folder, url, digest):
-        return checkpoint.load(folder, digest)
+    return _read(folder, url, digest, partial(checkpoint.load, folder, digest))
 
 
 def extract(folder: Path, url: str | None, digest: str, target: Path) -> dict[str, Any]:
     """Write the files of a checkpoint to a folder, and return its facts; see `load`."""
-    with _fetched(folder, url, digest):
-        return checkpoint.extract(folder, digest, target)
+    return _read(folder, url, digest, partial(checkpoint.extract, folder, digest, target))
+
+
+def _read(folder: Path, url: str | None, digest: str, read: Callable[[], Result]) -> Result:
+    """Return the result of `read`, after downloading the checkpoint if necessary.
+
+    A whole copy on this machine may vanish before it is read: a worker of the trial deletes it, or a file
+    server loses it. It is then downloaded once more.
+    """
+    if url is None:
+        with _mounted(folder.parent.as_uri()):
+            return read()
+    with _mounted(url):
+        fetch(folder, url, digest)
+        try:
+            return read()
+        except DamagedCheckpoint:
+            fetch(folder, url, digest)
+            return read()
 
 
 @contextmanager
-def _fetched(folder: Path, url: str | None, digest: str) -> Iterator[None]:
+def _mounted(url: str) -> Iterator[None]:
+    """Raise NoStore in place of DamagedCheckpoint if the folder with a trial's checkpoints is missing."""
     try:
-        if url is not None:
-            fetch(folder, url, digest)
         yield
     except DamagedCheckpoint:
-        _check_mounted(folder.parent.as_uri() if url is None else url)
+        _check_mounted(url)
         raise
 
 

@@ -87,8 +87,8 @@ def _upper_end(distribution: Distribution) -> float:
     """Return the upper end of a range with a step in Optuna.
 
     Optuna counts the steps in decimals: those of pi are less than four times those of pi/4, so that the range
-    would end after three steps. Where the decimals do not divide, the end lies as little above the last value
-    as keeps all steps, also when Optuna reads the distribution from a file.
+    would end after three steps. Where the decimals do not divide, the end lies just far enough above the last
+    value to keep all steps, also when Optuna reads the distribution from a file.
     """
     low, high = map(float, distribution.ends())
     count, step = distribution.count(), distribution.step
@@ -117,8 +117,8 @@ def on_step(of_optuna: BaseDistribution, value: Any) -> Any:
 def as_held(distribution: Distribution, value: Any) -> Any:
     """Return a value of a hyperparameter as a study holds it.
 
-    That is the value itself except for the transformed ones of `to_optuna`, and in a range with a step for a
-    value that is less exact than Optuna demands, as that of a file may be, or as the upper end is whose
+    It is the value itself, with two exceptions: the transformed values of `to_optuna`, and values of a range
+    with a step that are less exact than Optuna requires, such as one from a file, or an upper end whose
     decimals do not divide.
     """
     if not distribution.holds(value):
@@ -157,7 +157,7 @@ def as_drawn(distribution: Distribution, held: Any) -> Any:
 
 
 def settled(distribution: Distribution, held: Any) -> Any:
-    """Return a value that a sampler has drawn as a rebuilt study would hold it."""
+    """Return a sampled value in the form in which a rebuilt study would hold it."""
     if _by_steps(distribution):
         return on_step(to_optuna(distribution), held)
     return as_held(distribution, as_drawn(distribution, held))

@@ -1,4 +1,4 @@
-"""Known results: reading them from a CSV file or from a study of Optuna, and showing them to a study here."""
+"""Known results: reading them from a CSV file or from a study of Optuna, and adding them to a study here."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Observation:
 
     Attributes:
         state: Optuna's state.
-        values: One number an objective; None for an unfinished or failed trial.
+        values: One number per objective; None for an unfinished or failed trial.
         violations: Violations by how much each constraint is broken; at most 0 for one that is kept.
         curve: The first objective by step.
     """

@@ -7,14 +7,14 @@
 - Every sampler reads the past through `get_all_trials` of the storage, and of a trial's intermediate values
   only the one at the latest step: `WindowedStorage` overrides both. A trial that it lists as RUNNING is, to
   TPE, neither good nor bad by its value.
-- `Trial._suggest`, which draws from a distribution as it is. `Trial.suggest_float` makes one of its ends and
-  its step, and would shorten a range whose decimals the step does not divide.
+- `Trial._suggest`, which draws from a given distribution. `Trial.suggest_float` builds one from the ends and
+  the step, and would shorten a range whose decimals the step does not divide.
 - `BaseDistribution._contains`, by which Optuna accepts or refuses a value.
 - The attributes in which CMA-ES keeps its state between generations. Optuna pickles that state, and unpickles
   whatever the attributes hold. Nothing pickled is ever read from disk here: a state that this process has
   pickled becomes plain JSON before it is stored, and is pickled again when a study is rebuilt. A stored
   attribute that Optuna would unpickle is refused. The state of this process is read by an unpickler that
-  knows optimizers and arrays alone.
+  knows only optimizers and arrays.
 
 `tests/orchestrator/study/test_optuna_private.py` fails when one of these changes.
 """
@@ -151,7 +151,7 @@ class StoredStudy:
 
 
 def suggest(trial: Trial, name: str, distribution: BaseDistribution) -> Any:
-    """Draw a hyperparameter of a trial from a distribution as it is."""
+    """Draw a hyperparameter of a trial from a distribution, whose ends and step are not rounded."""
     return trial._suggest(name, distribution)
 
 

@@ -18,7 +18,7 @@ SURE = 0.95
 """Probability of the leader being the best at which a race ends early."""
 
 Values = Sequence[float | None]
-"""Values of the retrainings of a candidate, larger is better: None while one runs, -inf of a failed one."""
+"""Values of the retrainings of a candidate, larger is better: None while one runs, -inf if it has failed."""
 
 
 def next_candidate(candidates: Sequence[Values], runs: int) -> int | None:
@@ -26,7 +26,7 @@ def next_candidate(candidates: Sequence[Values], runs: int) -> int | None:
 
     Args:
         candidates: Values of every candidate, in the order of the search.
-        runs: Number of retrainings in all.
+        runs: Total number of retrainings.
     """
     if sum(map(len, candidates)) >= runs:
         return None

@@ -40,7 +40,8 @@ from orchestrator.study.distributions import Grid, as_drawn, as_held, converted,
 Space = dict[str, BaseDistribution]
 
 MOST_DRAWS = 100_000
-"""Random draws for one trial, after those of its sampler, until a space has no setting left to try."""
+"""Largest number of random draws for a trial, after those of its sampler, until a space counts as
+exhausted."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class SamplerAdapter(ABC):
     """Builds a sampler of Optuna from the options of a search-space file.
 
     Attributes:
-        settings: What a file may say. The expression is read without importing this module, see
+        settings: Options that a file may set. The expression is read without importing this module, see
             `orchestrator.config.declarations`.
         history: Number of earlier trials that the sampler is shown, or None for all of them.
         lists_stopped: Whether it learns from the last value of a stopped trial, which Optuna calls pruned.
@@ -114,9 +115,9 @@ class Tpe(SamplerAdapter):
         summary="Tree-structured Parzen estimator: Optuna's TPESampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Complete trials before the model.", 4, at_least=0, at_most=100_000
+                "whole", "Complete trials before the model is used.", 4, at_least=0, at_most=100_000
             ),
-            "n_ei_candidates": Setting("whole", "Candidates an ask.", 24, at_least=1, at_most=10_000),
+            "n_ei_candidates": Setting("whole", "Candidates per proposal.", 24, at_least=1, at_most=10_000),
             "multivariate": Setting("flag", "Model hyperparameters together.", True),
             "group": Setting("flag", "Model each branch of a conditional space by itself.", True),
             "constant_liar": Setting("flag", "Keep away from running trials.", True),
@@ -165,7 +166,7 @@ class GaussianProcess(SamplerAdapter):
         summary="Gaussian process: Optuna's GPSampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 10, at_least=0, at_most=100_000
+                "whole", "Random trials before the model is used.", 10, at_least=0, at_most=100_000
             ),
             "deterministic_objective": Setting("flag", "Whether equal trials give equal values.", False),
         },
@@ -173,7 +174,7 @@ class GaussianProcess(SamplerAdapter):
         several_objectives=True,
         warm_start=True,
         packages=("torch", "scipy"),
-        under_stopping="learns from complete trials alone, so most trials teach it nothing",
+        under_stopping="learns only from complete trials, so it ignores most trials",
     )
     history = 250
     redraws = 4  # it proposes the same point again and again, and each proposal takes 50 ms
@@ -197,11 +198,11 @@ class Cmaes(SamplerAdapter):
         summary="CMA-ES, for ranges of numbers: Optuna's CmaEsSampler.",
         options={
             "n_startup_trials": Setting(
-                "whole", "Random trials before the model.", 1, at_least=0, at_most=100_000
+                "whole", "Random trials before the model is used.", 1, at_least=0, at_most=100_000
             ),
             "sigma0": Setting(
                 "number",
-                "First step size; by the space if none.",
+                "Initial step size; derived from the space if left out.",
                 None,
                 example=0.2,
                 above=0,
@@ -210,7 +211,7 @@ class Cmaes(SamplerAdapter):
             ),
             "popsize": Setting(
                 "whole",
-                "Trials a generation; by the space if none.",
+                "Trials per generation; derived from the space if left out.",
                 None,
                 example=8,
                 at_least=2,
@@ -222,7 +223,7 @@ class Cmaes(SamplerAdapter):
         },
         ranges=2,
         packages=("cmaes",),
-        under_stopping="takes the last value of a stopped trial for a final one, so it favours early values",
+        under_stopping="treats the last value of a stopped trial as final, so it favours early values",
     )
     joint = (FloatDistribution, IntDistribution)
 
@@ -298,24 +299,24 @@ class Nsgaii(SamplerAdapter):
     settings = SamplerSettings(
         summary="Genetic, for several objectives: Optuna's NSGAIISampler.",
         options={
-            "population_size": Setting("whole", "Trials a generation.", 50, at_least=2, at_most=10_000),
+            "population_size": Setting("whole", "Trials per generation.", 50, at_least=2, at_most=10_000),
             "mutation_prob": Setting(
                 "number",
-                "Chance of a mutation; one over the dimensions if left out.",
+                "Probability of a mutation; 1 / dimensions if left out.",
                 None,
                 example=0.1,
                 at_least=0,
                 at_most=1,
                 optional=True,
             ),
-            "crossover_prob": Setting("number", "Chance of a crossover.", 0.9, at_least=0, at_most=1),
+            "crossover_prob": Setting("number", "Probability of a crossover.", 0.9, at_least=0, at_most=1),
             "swapping_prob": Setting(
-                "number", "Chance of a swap at a crossover.", 0.5, at_least=0, at_most=1
+                "number", "Probability of a swap at a crossover.", 0.5, at_least=0, at_most=1
             ),
         },
         constraints=True,
         several_objectives=True,
-        under_stopping="breeds from complete trials alone, so most trials teach it nothing",
+        under_stopping="selects parents only among complete trials, so it ignores most trials",
     )
 
     @staticmethod
@@ -338,7 +339,7 @@ def trial_seed(seed: int, number: int) -> int:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a trial must be.
+    """Requirements of a trial.
 
     Attributes:
         given: Values that are not drawn.
@@ -433,7 +434,7 @@ class KnownSpace(BaseSampler):
         return found
 
     def _by_sampler(self, study: Study, trial: FrozenTrial, search_space: Space) -> dict[str, Any]:
-        """Return one draw of the sampler, with the given values in the place of drawn ones."""
+        """Return one draw of the sampler, with the given values instead of drawn ones."""
         joint = self._sampler.sample_relative(study, trial, search_space)
         params: dict[str, Any] = {}
         for name, distribution in self._feasible.search.items():

@@ -1,4 +1,4 @@
-"""How similar an earlier task is to the present one, and how much of it a sampler is therefore shown.
+"""Similarity of an earlier task to the present one, which decides how many of its results a sampler is shown.
 
 The first trials of a sweep repeat settings of the earlier results, from the best one to the worst: four in
 the place of random draws, and four more if their values are in a similar order. The rank correlation of the
@@ -33,7 +33,7 @@ PROMISING = 0.6
 """Correlation of the first repeated settings from which on more are repeated; 5 of 24 orders reach it."""
 
 ERRORS = 1.64
-"""Standard errors above 0 from which on a correlation counts: 1 in 20 unrelated tasks has such a one."""
+"""Standard errors above 0 from which on a correlation counts; 1 in 20 unrelated tasks reaches it."""
 
 MOST_SHOWN = 16
 """Maximum number of earlier results that are shown, at a correlation of 1."""
@@ -44,17 +44,19 @@ FADED = 32
 
 @dataclass
 class Similarity:
-    """The similarity of the results of one source to those of a sweep, whose trials are added one by one.
+    """The similarity between one source and a sweep, whose trials are added one by one.
 
     Args:
         params: Hyperparameters of the earlier results, in the space of the sweep.
         values: Their values.
         maximize: Whether a larger value is better.
+        run: Number of the best settings to repeat; with 0 those that show best how similar the tasks are.
     """
 
     params: Sequence[Mapping[str, Any]]
     values: Sequence[float]
     maximize: bool
+    run: int = 0
     _begun: set[int] = field(default_factory=set, init=False)
     _own: dict[int, tuple[int, float]] = field(default_factory=dict, init=False)
     _complete: int = field(default=0, init=False)
@@ -63,10 +65,11 @@ class Similarity:
         sign = -1.0 if self.maximize else 1.0
         self._places = _places(self.params)
         self._order = sorted(range(len(self.values)), key=lambda index: sign * self.values[index])
-        self._plan = self._order[:1]
-        for part in (1, 2, 3, *range(MOST_REPEATED - LEAST_REPEATED)):
-            self._plan += self._farthest(part)
-        self._first = self._plan[:LEAST_REPEATED]
+        self._plan = self._order[: self.run or 1]
+        if not self.run:
+            for part in (1, 2, 3, *range(MOST_REPEATED - LEAST_REPEATED)):
+                self._plan += self._farthest(part)
+        self._first = self._plan[: self.run or LEAST_REPEATED]
         self._index = {_key(each): index for index, each in reversed(list(enumerate(self.params)))}
 
     def _farthest(self, quarter: int) -> list[int]:
@@ -84,7 +87,7 @@ class Similarity:
     def next(self) -> Mapping[str, Any] | None:
         """Return the setting that the next trial repeats, or None if it repeats none.
 
-        All settings but the first four wait until those have ended.
+        All settings but the first four wait until those have ended, except for those to be run.
         """
         left = [index for index in self._plan if index not in self._begun]
         if not left or left[0] in self._first:
@@ -113,7 +116,7 @@ class Similarity:
 
     @property
     def begun(self) -> int:
-        """Return the number of earlier settings that trials of the sweep were asked for."""
+        """Return the number of earlier settings that trials of the sweep repeat."""
         return len(self._begun)
 
     @property
@@ -167,7 +170,7 @@ class Similarity:
 
 
 def most_repeated(trials: int) -> int:
-    """Return the maximum number of settings of all sources that a sweep with so many trials repeats."""
+    """Return the maximum number of settings, of all sources, that a sweep with these trials repeats."""
     return max(min(LEAST_REPEATED, trials // 2), trials // 8)
 
 
@@ -178,7 +181,7 @@ def _key(params: Mapping[str, Any]) -> str:
 def _places(params: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
     """Return the coordinates of settings from 0 to 1, of shape [settings, hyperparameters].
 
-    A coordinate is the place of a value in the order of the different values of its hyperparameter.
+    A coordinate is the rank of a value among the distinct values of its hyperparameter.
     """
     names = sorted({name for each in params for name in each})
     places = np.zeros((len(params), len(names)))

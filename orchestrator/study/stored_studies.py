@@ -62,7 +62,7 @@ def opened_storage(source: str) -> Iterator[Any]:
     """Yield a storage of Optuna, of which a file is only read.
 
     Args:
-        source: As of `read_study`.
+        source: Source, as in `read_study`.
 
     Raises:
         BadInput: The file does not exist, or is not a storage of Optuna.

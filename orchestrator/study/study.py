@@ -53,7 +53,7 @@ class _Source:
     """Trials of an earlier sweep.
 
     Attributes:
-        name: Id of the sweep, or what names known results.
+        name: Id of the sweep, or source of the known results.
         start: Number of the first of its trials in the storage.
         similarity: Similarity to the present sweep.
     """
@@ -79,7 +79,7 @@ class Study:
         reports: Reports of `trials` and of `earlier`, with all objectives and constrained metrics.
         earlier: Trials of other sweeps, or known results, to learn from; those of another space are left out.
             Each sweep is compared with this one by itself.
-        curves: Keep every point of `reports`. Samplers read only the latest one of each trial.
+        curves: Whether to keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
     def __init__(
@@ -159,7 +159,9 @@ class Study:
 
     def _proposed(self, number: int, given: Mapping[str, Any]) -> Proposal | None:
         if given and given.keys() == self._sweep.active(given):
-            return self._given(number, given) if self._may_try(given) else None
+            published = self._sweep.published
+            source = published.source if published and published.values == given else None
+            return self._given(number, given, source) if self._may_try(given) else None
         if self._grid is not None:
             return self._next_of_grid(given)
         is_exhausted = self.size is not None and len(self._tried) >= self.size
@@ -196,7 +198,7 @@ class Study:
             state: COMPLETE, PRUNED, DIVERGED or FAILED.
             value: The best first objective, finite, for COMPLETE.
             step: The last step that was trained.
-            metrics: Reported at the step of `value`; needed for further objectives and constraints.
+            metrics: Metrics reported at the step of `value`; needed for further objectives and constraints.
         """
         trial = self._trial(number)
         if trial.state.is_finished():
@@ -230,14 +232,16 @@ class Study:
 
     def _repeated(self) -> tuple[Mapping[str, Any], str] | None:
         """Return the setting that the next trial repeats, and its source, or None."""
-        repeated = sum(source.similarity.begun for source in self._sources)
+        compared = [source for source in self._sources if not source.similarity.run]
+        repeated = sum(source.similarity.begun for source in compared)
         if repeated >= most_repeated(self._sweep.budget.trials):
-            return None
-        following = ((source.similarity.next(), source.name) for source in self._sources)
+            compared = []
+        run = [source for source in self._sources if source.similarity.run]
+        following = ((source.similarity.next(), source.name) for source in [*run, *compared])
         return next(((params, name) for params, name in following if params is not None), None)
 
     def _given(self, number: int, params: Mapping[str, Any], source: str | None = None) -> Proposal:
-        """Add a trial whose values are all given, which may repeat a setting of an earlier source."""
+        """Add a trial whose values are all given, which may be a setting of another source."""
         self._add(UNFINISHED, params, {})
         if self._grid is None:
             samplers.build(self._sweep, number).mark(self._study, self._trial(number))
@@ -259,7 +263,7 @@ class Study:
         return Proposal(params, {name: kept for name, kept in attrs.items() if kept})
 
     def _next_of_grid(self, given: Mapping[str, Any]) -> Proposal | None:
-        """Return the next combination that was not tried, with given values in the place of its own."""
+        """Return the next combination that was not tried, with given values instead of its own."""
         assert self._grid is not None
         position = self._cursor
         while (point := self._grid.point(position)) is not None:
@@ -304,7 +308,8 @@ class Study:
         values = [trial.value for trial in learned if trial.value is not None]
         assert len(values) == len(learned), "a COMPLETE trial has a value"
         settings = [trial.params for trial in learned]
-        similarity = Similarity(settings, values, self._sweep.direction == "maximize")
+        run = next((known.run for known in self._sweep.known if known.source == name), 0)
+        similarity = Similarity(settings, values, self._sweep.direction == "maximize", run)
         self._sources.append(_Source(name, self._earlier, similarity))
         for trial in learned:
             self._add(self._observed(trial, reports.get(trial.key, [])), trial.params, {})

@@ -59,8 +59,7 @@ class Timeouts:
     Attributes:
         gather: Shortest time between two batches that are not full, so that a batch is worth its
             transactions.
-        longest_gather: Same in a long sweep; in between, `GATHER_SHARE` of the time for which the child has
-            delivered.
+        longest_gather: Maximum of that time, which grows with `GATHER_SHARE` of the child's delivery time.
         awake: Longest time for a child to import MLflow, migrate its database and find the sweep's runs.
         silence: Longest wait for an acknowledgement.
         first_retry: Wait before the first replacement of a child; doubled for each further one.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from orchestrator import process_secrets
-from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import OUT_OF_GPU_MEMORY, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.sweeps.records import attempt_number, pack_scores, unpack_scores
 from orchestrator.process_secrets import redacted, secrets_of_environment
 from orchestrator.storage import store
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SIGN_OF_LIFE = 30.0
-"""Interval at which a waiting or training attempt gives a sign of life."""
+"""Heartbeat interval of a waiting or training attempt."""
 
 
 LONGEST_MESSAGE = 2000
@@ -42,7 +42,7 @@ LONGEST_MESSAGE = 2000
 
 
 class Attempt:
-    """One attempt of one trial in a free slot of an engine of its static choice.
+    """An attempt of a trial, in a free slot of an engine for its static choice.
 
     Example:
 
@@ -235,11 +235,17 @@ class RunningAttempt(Protocol):
 
 
 class LostRank(Exception):
-    """A process of an attempt on another node has died, or its node: the attempt ends as if its own had."""
+    """A process of an attempt on another node, or that node, has died: the attempt ends as if its own had."""
 
 
 class OwnAttempts(ABC):
-    """Runs the attempts of a worker without a shared device, one after the other."""
+    """Runs the attempts of a worker without a shared device, one after the other.
+
+    Attributes:
+        loses_node: Whether a node of the last attempt, not that of this process, is about to be taken away.
+    """
+
+    loses_node = False
 
     def __init__(self) -> None:
         self._attempt: RunningAttempt | None = None
@@ -328,8 +334,11 @@ def _cause_and_message(error: Exception) -> tuple[str, str]:
         return "damaged checkpoint", line
     if outage := store.outage_of(error):
         return outage, line
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+    if isinstance(error, MemoryError):
         return "out of memory", line
+    if "RESOURCE_EXHAUSTED" in str(error):
+        # XLA says the same of both memories; the process of an engine sees the GPUs of its trials alone.
+        return OUT_OF_GPU_MEMORY if os.environ.get("CUDA_VISIBLE_DEVICES") else "out of memory", line
     return "error", line
 
 

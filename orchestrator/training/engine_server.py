@@ -244,7 +244,7 @@ class EngineServer:
             self._seated_at.pop(message, None)
             self._table.release(message)
         elif not self._table.receive(message):
-            reason = "the engine has given its slot away"
+            reason = "the engine has assigned its slot to another attempt"
             message.answer.set_result(message.failed("slot lost", reason))
 
     def _do(self, errand: Errand) -> None:
@@ -381,4 +381,4 @@ class EngineServer:
 
 
 def _closed() -> Closed:
-    return Closed("the engine must serve the sweep of the attempt (got an engine that was given back)")
+    return Closed("the engine must serve the sweep of the attempt (got an engine that was released)")

@@ -1,4 +1,4 @@
-"""The invariants of a sweep: what its ledger and its checkpoints satisfy whatever happened to it."""
+"""Checks of the invariants that the ledger and the checkpoints of a sweep satisfy at any time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
 AtHand = Callable[[str, str, str], Path]
-"""Returns the local folder of a checkpoint, by trial key, recorded path and digest; fetches it if need be."""
+"""Function from a trial's key, a recorded path and a digest to the local folder of the checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Finding:
     """A violated invariant.
 
     Attributes:
-        where: the sweep, trial, attempt or folder.
-        problem: what must hold, and what was found instead.
+        where: Sweep, trial, attempt or folder.
+        problem: Violation as a phrase about `where`.
     """
 
     where: str
@@ -56,10 +56,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that the ledger holds of one sweep.
+    """All rows of one sweep in the ledger.
 
     Attributes:
-        driven: whether a living driver holds its lease.
+        driven: Whether a living driver holds its lease.
     """
 
     sweep: SweepRecord
@@ -74,8 +74,8 @@ class Facts:
     def has_own_clock(self) -> bool:
         """Return True if a function or a command is trained, which reports at steps of its own choice.
 
-        It may end early or beyond its last step; and one without checkpoints starts again at step 0, where it
-        may report other steps, and others' values.
+        Such a trial may end before or after its last step. Without checkpoints, it starts again at step 0,
+        and may then report other steps and other values.
         """
         return not {"function", "command"}.isdisjoint(self.sweep.document.get("trainable", ()))
 
@@ -86,13 +86,13 @@ def check(
     """Return every violated invariant of a sweep. Nothing is changed.
 
     Args:
-        ledger: holds the sweep.
-        sweep_id: of the sweep.
-        checkpoints: the folder of its checkpoints, with one folder a trial and in it one a step.
-        at_hand: returns the folder of a checkpoint on this machine; fetches it if it is elsewhere.
+        ledger: Ledger of the sweep.
+        sweep_id: Id of the sweep.
+        checkpoints: Folder of its checkpoints, with a folder for each trial and in it one for each step.
+        at_hand: Function that returns the local folder of a checkpoint, after downloading it if necessary.
 
     Raises:
-        KeyError: the sweep is not in the ledger.
+        KeyError: The sweep is not in the ledger.
     """
     try:
         faults = verify(ledger, sweep_id, repair_backup=False)
@@ -117,17 +117,17 @@ def check(
 def leftovers(ledger: Ledger, sweep_id: str, checkpoints: Path) -> list[Path]:
     """Return the orphans of the trials of an unfinished sweep, which violate no invariant.
 
-    A killed worker leaves what it was saving, and a killed driver what it was about to delete. The next
-    driver deletes both before it launches anything, and so does `gc`. A sweep that is driven has none: its
-    workers save and its driver deletes at this moment. Nor has a damaged ledger: `check` reports the damage.
+    A killed worker leaves an incomplete checkpoint, and a killed driver leaves superseded ones. The next
+    driver deletes both before it launches anything, and so does `gc`. The result is empty for a sweep with a
+    living driver, because its files change meanwhile, and for a damaged ledger, which `check` reports.
 
     Args:
-        ledger: holds the sweep.
-        sweep_id: of the sweep.
-        checkpoints: the folder of its checkpoints.
+        ledger: Ledger of the sweep.
+        sweep_id: Id of the sweep.
+        checkpoints: Folder of its checkpoints.
 
     Raises:
-        KeyError: the sweep is not in the ledger.
+        KeyError: The sweep is not in the ledger.
     """
     try:
         if _known_sweep(ledger, sweep_id).state in FINISHED_SWEEP or holder(ledger, sweep_id) is not None:
@@ -162,66 +162,66 @@ def _facts(ledger: Ledger, sweep_id: str) -> Facts:
 def _sweep(facts: Facts) -> Iterator[Finding]:
     sweep = facts.sweep
     if sweep.state not in STATES["SweepRecord"]:
-        yield Finding(sweep.id, f"its state must be a known one (got {sweep.state})")
+        yield Finding(sweep.id, f"has the unknown state {sweep.state}")
     if sweep.state in DRIVEN_SWEEP and not facts.driven:
-        yield Finding(sweep.id, f"a sweep is {sweep.state} only while a driver runs it, and none does")
+        yield Finding(sweep.id, f"is {sweep.state}, but no driver runs it")
     unfinished = [trial.key for trial in facts.trials if trial.state not in FINISHED_TRIAL]
     # A sweep that ends because its hours are spent has a reason, and leaves trials for `--extend`.
     if sweep.state == "COMPLETE" and sweep.reason is None and unfinished:
-        yield Finding(sweep.id, f"a COMPLETE sweep has finished trials only (got {', '.join(unfinished)})")
+        yield Finding(sweep.id, f"is COMPLETE with unfinished trials: {', '.join(unfinished)}")
 
 
 def _numbers(facts: Facts) -> Iterator[Finding]:
     numbers = sorted(trial.number for trial in facts.trials if trial.role == "search")
     if numbers != list(range(len(numbers))):
         missing = sorted(set(range(max(numbers) + 1)) - set(numbers))
-        yield Finding(facts.sweep.id, f"search trials are numbered from 0 without gaps, missing {missing}")
+        yield Finding(facts.sweep.id, f"lacks the search trials with the numbers {missing}")
     for trial in facts.trials:
         key = trial_key(facts.sweep.id, trial.number, trial.role)
         if trial.key != key:
-            yield Finding(trial.key, f"its key must end in its number, as {key} does")
+            yield Finding(trial.key, f"has a key that does not match its number; expected {key}")
 
 
 def _trial(trial: TrialRecord, has_own_clock: bool) -> Iterator[Finding]:
     if trial.state not in STATES["TrialRecord"]:
-        yield Finding(trial.key, f"its state must be a known one (got {trial.state})")
+        yield Finding(trial.key, f"has the unknown state {trial.state}")
     if trial.state == "COMPLETE" and not (trial.value is not None and math.isfinite(trial.value)):
-        yield Finding(trial.key, f"a COMPLETE trial has a finite value (got {trial.value})")
+        yield Finding(trial.key, f"is COMPLETE without a finite value (got {trial.value})")
     # The extension of a complete trial may fail, or end with the budget.
     least = trial.extensions[-1].step if trial.extensions and trial.cause else trial.total_steps
     if trial.state == "COMPLETE" and not least <= trial.step <= trial.total_steps and not has_own_clock:
-        yield Finding(trial.key, f"a COMPLETE trial has {trial.total_steps} steps (got {trial.step})")
+        yield Finding(trial.key, f"is COMPLETE at step {trial.step} of {trial.total_steps}")
     if trial.state == "PRUNED" and trial.step >= trial.total_steps:
-        yield Finding(trial.key, f"a PRUNED trial ends before step {trial.total_steps} (got {trial.step})")
+        yield Finding(trial.key, f"is PRUNED, but has all {trial.total_steps} steps")
     if trial.state in ("FAILED", "DIVERGED") and not trial.cause:
-        yield Finding(trial.key, f"a {trial.state} trial has a cause")
+        yield Finding(trial.key, f"is {trial.state} without a cause")
     if (trial.state in FINISHED_TRIAL) != (trial.finished_at is not None):
-        yield Finding(trial.key, f"only a finished trial has a time of its end; this one is {trial.state}")
+        presence = "without" if trial.finished_at is None else "with"
+        yield Finding(trial.key, f"is {trial.state} {presence} an end time")
 
 
 def _attempts(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     attempts = facts.attempts.get(trial.key, ())
     if [attempt.number for attempt in attempts] != list(range(1, trial.attempts + 1)):
-        yield Finding(trial.key, f"attempts are numbered 1 to {trial.attempts} (got {len(attempts)} of them)")
+        yield Finding(trial.key, f"has {len(attempts)} of the attempts 1 to {trial.attempts}")
     running = [attempt for attempt in attempts if attempt.state == "RUNNING"]
     wanted = 1 if trial.state == "RUNNING" else 0
     if len(running) != wanted or any(attempt.number != trial.attempts for attempt in running):
-        yield Finding(trial.key, f"a {trial.state} trial has {wanted} running attempt (got {len(running)})")
+        got = [attempt.number for attempt in running]
+        yield Finding(trial.key, f"is {trial.state} with the running attempts {got} of {trial.attempts}")
     if (running or trial.state == "RUNNING") and not facts.driven:
-        yield Finding(trial.key, "a trial is RUNNING only while a driver runs its sweep, and none does")
+        yield Finding(trial.key, "is marked as running, but no driver runs its sweep")
 
 
 def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     reports = facts.reports.get(trial.key, ())
     if any(not 0 <= report.step <= trial.total_steps for report in reports) and not facts.has_own_clock:
-        yield Finding(trial.key, f"reports are between step 0 and {trial.total_steps}")
+        yield Finding(trial.key, f"has reports outside of steps 0 to {trial.total_steps}")
     if reports and trial.step < reports[-1].step:
-        yield Finding(
-            trial.key, f"its step is at least its last report's, {reports[-1].step} (got {trial.step})"
-        )
+        yield Finding(trial.key, f"is at step {trial.step}, but has a report of step {reports[-1].step}")
     numbers = [attempt_number(report.attempt_id) for report in reports]
     if numbers != sorted(numbers) and not facts.has_own_clock:
-        yield Finding(trial.key, "a later step is reported by the same attempt or a later one")
+        yield Finding(trial.key, "has a later step that was reported by an earlier attempt")
     metric = str(facts.sweep.facts.get("metric"))
     rows: list[ReportRecord | CheckpointRecord] = [
         report for report in reports if report.step == trial.best_step
@@ -232,9 +232,7 @@ def _reports(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
     if known and (most := last_reports_of(facts.sweep.document)) > 1:
         known = [fmean(report.metrics[metric] for report in reports[-most:])]
     if trial.state in CANDIDATE and trial.value is not None and known and trial.value not in known:
-        yield Finding(
-            trial.key, f"its value is the one it reported at its best step, {known[0]} (got {trial.value})"
-        )
+        yield Finding(trial.key, f"has the value {trial.value}, but its best step reported {known[0]}")
 
 
 def _evaluations(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
@@ -244,7 +242,7 @@ def _evaluations(trial: TrialRecord, facts: Facts) -> Iterator[Finding]:
             continue
         mean = fmean(unpack_scores(row.scores))
         if not math.isclose(mean, metric, rel_tol=1e-5):  # the scores are rounded to 32 bits
-            problem = f"the mean of its scores on {row.split} is its metric, {metric} (got {mean})"
+            problem = f"has the metric {metric} on {row.split}, but the mean of its scores is {mean}"
             yield Finding(trial.key, problem)
 
 
@@ -253,9 +251,7 @@ def _kept(trial: TrialRecord, facts: Facts, at_hand: AtHand) -> Iterator[Finding
     best = [record for record in kept if record.kind == "best"]
     is_candidate = trial.state in CANDIDATE and trial.value is not None
     if is_candidate and (not best or best[0].step != trial.best_step):
-        yield Finding(
-            trial.key, f"a {trial.state} trial keeps the checkpoint of its best step, {trial.best_step}"
-        )
+        yield Finding(trial.key, f"is {trial.state} without a checkpoint of its best step {trial.best_step}")
     for record in {record.path: record for record in kept}.values():
         yield from _on_disk(record, at_hand(record.trial_key, record.path, record.digest))
 
@@ -272,17 +268,17 @@ def _orphans(facts: Facts, folder: Path) -> Iterator[Finding]:
     trials = {trial.key for trial in facts.trials}
     for path in orphans(folder, trials, known):
         if path.parent == folder:
-            yield Finding(str(path), "a checkpoint folder belongs to a trial of the ledger, this one to none")
+            yield Finding(str(path), "checkpoint folder without a trial in the ledger")
         elif facts.sweep.state in FINISHED_SWEEP:  # before that they are `leftovers`
-            yield Finding(str(path), "a checkpoint has a row in the ledger, this one has none")
+            yield Finding(str(path), "checkpoint without a row in the ledger")
 
 
 def check_submissions(ledger: Ledger, submissions: Sequence[Submission]) -> list[Finding]:
     """Return every violated invariant of submissions, and the faults of the backup of all submissions.
 
     Args:
-        ledger: holds the submissions.
-        submissions: those to be checked.
+        ledger: Ledger of the submissions.
+        submissions: Submissions to check.
     """
     try:
         faults = verify_submissions(ledger, repair_backup=False)
@@ -295,15 +291,12 @@ def check_submissions(ledger: Ledger, submissions: Sequence[Submission]) -> list
 def _violations(submission: Submission) -> Iterator[Finding]:
     where = f"submission {submission.sweep_id}"
     if submission.state not in get_args(SubmissionState):
-        yield Finding(where, f"its state must be a known one (got {submission.state})")
+        yield Finding(where, f"has the unknown state {submission.state}")
     if submission.state == "STARTED" and submission.started_at is None:
-        yield Finding(where, "a STARTED submission has a time of its start")
+        yield Finding(where, "is STARTED without a start time")
     if submission.state == "PARKED" and not submission.cause:
-        yield Finding(where, "a PARKED submission has a cause")
+        yield Finding(where, "is PARKED without a cause")
     if submission.state == "ENDED" and submission.code is None:
-        yield Finding(where, "an ENDED submission has an exit code")
+        yield Finding(where, "is ENDED without an exit code")
     if submission.crashes > submission.tries:
-        yield Finding(
-            where,
-            f"only a driver that was started can crash (got {submission.crashes} of {submission.tries})",
-        )
+        yield Finding(where, f"has {submission.crashes} crashes, but {submission.tries} failed starts")

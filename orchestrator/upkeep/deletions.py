@@ -1,7 +1,7 @@
 """Deletes superseded checkpoints in the store, in one thread of a driver.
 
-The commit that supersedes a checkpoint also notes that it is to be deleted, so this driver or the next one
-tries a failed deletion again.
+The commit that supersedes a checkpoint also records its deletion, so this driver or the next one retries a
+failed deletion.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from orchestrator.storage import store
 from trainables.errors import Refusal
 
 BATCH = 100
-"""Deletions in the memory of a driver at a time; the others wait in the ledger."""
+"""Maximum number of deletions in the memory of a driver; the others wait in the ledger."""
 
 RETRY_SECONDS = 60.0
-"""Time until a driver tries again after a deletion has failed."""
+"""Wait before a driver retries a failed deletion."""
 
 JOIN_SECONDS = 3.0
-"""Longest wait for the last deletions of a driver; the next driver goes on with them."""
+"""Maximum wait for the last deletions of a driver; the next driver continues them."""
 
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def deleting(lease: Lease, delete: Callable[[str], None] = store.delete) -> Iterator[Callable[[], None]]:
-    """Delete what the ledger notes, in a thread; yield a function that wakes the thread.
+    """Delete the checkpoints that the ledger marks for deletion, in a thread; yield a function that wakes it.
 
     Args:
-        lease: of the sweep.
-        delete: deletes the checkpoint of a URL.
+        lease: Lease of the sweep.
+        delete: Function that deletes the checkpoint at a URL.
     """
     system = lease.writer.ledger.system
     wake, closed = system.event(), system.event()
@@ -68,8 +68,8 @@ def delete_batch(lease: Lease, delete: Callable[[str], None]) -> int:
     """Delete at most `BATCH` checkpoints; return how many were deleted.
 
     Raises:
-        Busy: another process has taken the lease.
-        NoStore: the store is out, so the others would only wait for its timeouts.
+        Busy: Another process has taken the lease.
+        NoStore: The store does not answer, so further deletions would only time out.
     """
     sweep_id = lease.token.sweep_id
     done: list[str] = []

@@ -1,8 +1,8 @@
-"""Reports that may be those of another trial, found in the ledger of a sweep and the logs of its trials.
+"""Detection of reports that belong to another trial, by comparing the ledger with the logs of trials.
 
-From 2026-11-23 to 2026-11-28 a worker that outlived its sweep could be lent twice at once: a trial then got
-the reports of another one, which lacked them. Each worker still wrote the log of its own trial, so the logs
-show it. What cannot be compared is no finding, as where a log is gone or is on another machine.
+From 2026-11-23 to 2026-11-28 a warm worker could be lent twice at once. One trial then got the reports of
+another one, which lacked them. Each worker still wrote the log of its own trial, so the logs show the
+mistake. A log that is missing or on another machine causes no finding.
 """
 
 from __future__ import annotations
@@ -33,41 +33,41 @@ from orchestrator.upkeep.check import Finding
 from orchestrator.upkeep.trial_log import Damage, Entry, ReportLine, Started, entries, lines_of
 
 CLOSE_SECONDS = 120.0
-"""Longest time between the line of a report and its commit if the one belongs to the other."""
+"""Maximum time between a report's line in the log and its commit."""
 
 OVERLAP_SECONDS = 2.0
-"""Time for which two attempts must have shared a process: lines have whole seconds."""
+"""Minimum time for which two attempts must have shared a process, because lines have whole seconds."""
 
 LOOK_ALIKES = 4
-"""Lines about one step that are kept: one of its worker, and what the script prints."""
+"""Maximum number of lines about one step that are kept: the worker's own and lines of the script."""
 
 MOST_NAMED = 12
-"""Steps, or pairs of attempts, that a finding names."""
+"""Maximum number of steps, or pairs of attempts, that a finding names."""
 
 _MEASURED = ("seconds/", "slots/")
 """Prefixes of metrics that the service adds to a report after its line is written, or to a script's."""
 
 _HIDDEN = "***"
-"""What stands for a secret in a log."""
+"""Replacement of a secret in a log."""
 
 Names = frozenset[str]
-"""Of the metrics of a report, but for those that are measured."""
+"""Names of the metrics of a report, without the measured ones."""
 
 
 @dataclass(frozen=True)
 class LogComparison:
-    """What a log says about its trial, compared with what the ledger holds.
+    """Comparison of a trial's log with the ledger.
 
     Attributes:
-        sweep: of the trial.
-        trial: of the log.
-        steps: that the trial has reported.
-        absent: its reports without a line in the log.
-        proven: those of them whose lines the log would have.
-        spare: lines about steps that the trial has not reported.
-        last: the highest step of each attempt that the log has, by the attempt's number.
-        lives: of its attempts.
-        elsewhere: its checkpoints in the folder of another trial.
+        sweep: Sweep of the trial.
+        trial: Trial of the log.
+        steps: Steps that the trial has reported.
+        absent: Reports without a line in the log.
+        proven: Those of `absent` whose lines a complete log would have.
+        spare: Lines about steps that the trial has not reported.
+        last: Highest step of each attempt in the log, by the attempt's number.
+        lives: Lives of its attempts.
+        elsewhere: Its checkpoints in the folders of other trials.
     """
 
     sweep: SweepRecord
@@ -83,15 +83,15 @@ class LogComparison:
 
 @dataclass(frozen=True)
 class Life:
-    """The time for which an attempt certainly had a process to itself.
+    """The time in which an attempt certainly had a process to itself.
 
     Attributes:
-        host: name of the machine.
-        process: id of the process.
-        trial: key of the trial.
-        attempt: number of the attempt.
-        start: when it was taken, or its worker wrote that it starts if that was later.
-        end: time of its last report, or when it ended if that was earlier.
+        host: Name of the machine.
+        process: Id of the process.
+        trial: Key of the trial.
+        attempt: Number of the attempt.
+        start: Time when a worker took it or logged its start, whichever is later.
+        end: Time of its last report or of its end, whichever is earlier.
     """
 
     host: str
@@ -103,7 +103,7 @@ class Life:
 
     @property
     def attempt_name(self) -> str:
-        """Return what names the attempt in a finding."""
+        """Return the name of the attempt in findings."""
         return f"attempt {self.attempt} of {self.trial}"
 
 
@@ -116,16 +116,16 @@ def compare_log(
     others: Mapping[int, Collection[Names]],
     log: Iterable[Entry],
 ) -> LogComparison:
-    """Return what a log says about its trial, compared with the ledger.
+    """Compare a log with the ledger.
 
     Args:
-        sweep: of the trial.
-        trial: of the log.
-        attempts: of the trial.
-        reports: of the trial.
-        checkpoints: of the trial.
-        others: the names of the metrics that the sweep's trials have reported, by the step.
-        log: what it says; it is read once, after `reports` were.
+        sweep: Sweep of the trial.
+        trial: Trial of the log.
+        attempts: Attempts of the trial.
+        reports: Reports of the trial.
+        checkpoints: Checkpoints of the trial.
+        others: Names of the metrics that the sweep's trials have reported, by step.
+        log: Entries of the log, read once and after `reports`.
     """
     absent = {(attempt_number(report.attempt_id), report.step): report for report in reports}
     steps = frozenset(report.step for report in reports)
@@ -169,7 +169,7 @@ def compare_log(
 
 
 def _owner(row: CheckpointRecord) -> str:
-    """Return the key of the trial in whose folder a checkpoint is."""
+    """Return the key of the trial whose folder contains a checkpoint."""
     return PurePath(row.path).parent.name
 
 
@@ -179,7 +179,7 @@ def _lives(
     reports: Sequence[ReportRecord],
     started: Mapping[int, Started],
 ) -> Iterator[Life]:
-    """Yield the lives of attempts that do not share a device, whose engine would be their process."""
+    """Yield the lives of attempts without a shared device; those with one share the process of an engine."""
     reported = {report.attempt_id: report.at for report in reports}
     for row in attempts:
         line, end, held = started.get(row.number), reported.get(row.id), row.taken_at
@@ -193,14 +193,14 @@ def _lives(
 
 
 def compared(metrics: Mapping[str, float]) -> Names:
-    """Return the names of the metrics of a report that its line in a log has."""
+    """Return the names of a report's metrics that its log line contains."""
     return frozenset(name for name in metrics if not name.startswith(_MEASURED))
 
 
 def shows(shown: str, metrics: Mapping[str, float]) -> bool:
     """Return True if a line has the values of all metrics of a report, or cannot be compared with it.
 
-    It hides secrets, and a name of several lines is in several entries.
+    Secrets are hidden in the line, and a name with line breaks is in several entries.
     """
     padded = f", {shown}, "
     items = [f"{name} {metrics[name]:.6g}" for name in compared(metrics)]
@@ -210,7 +210,7 @@ def shows(shown: str, metrics: Mapping[str, float]) -> bool:
 
 
 def is_of_worker(shown: str, names: Names) -> bool:
-    """Return True if a line holds these metrics and no others, each with a number as a worker writes it."""
+    """Return True if a line has exactly these metrics, with numbers as a worker writes them."""
     left = set(names)
     while shown:
         fitting = [name for name in left if shown.startswith(f"{name} ")]
@@ -238,8 +238,8 @@ def mixed(comparisons: Sequence[LogComparison], chosen: Collection[str]) -> Iter
     """Yield the trials of some sweeps that may have reports of other trials, or lack reports of their own.
 
     Args:
-        comparisons: about all trials of these sweeps, and of those that ran beside them.
-        chosen: ids of the sweeps.
+        comparisons: Comparisons of all trials of these sweeps, and of the sweeps that ran at the same time.
+        chosen: Ids of the sweeps.
     """
     given = _given(comparisons)
     lacking, together = _lacking(comparisons, given), _together(comparisons)
@@ -247,28 +247,24 @@ def mixed(comparisons: Sequence[LogComparison], chosen: Collection[str]) -> Iter
         if each.sweep.id not in chosen:
             continue
         key = each.trial.key
-        remedy = f"the results of {each.sweep.id} are not to be trusted: run its file again with `--new`"
+        remedy = f"do not trust the results of {each.sweep.id}: run its file again with `--new`"
         if foreign := _foreign(each, given):
-            must = "the reports of a trial are in its own log"
-            yield Finding(key, f"{must} (got {foreign}); {remedy}")
+            yield Finding(key, f"has reports that its own log lacks: {foreign}; {remedy}")
         if steps := lacking.get(key):
-            must = "the ledger has all reports of a COMPLETE trial"
-            yield Finding(key, f"{must}, this one lacks {named(steps)}; {remedy}")
+            yield Finding(key, f"is COMPLETE without the reports of {named(steps)}; {remedy}")
         if each.elsewhere:
-            places = {f"step {row.step} in that of {_owner(row)}" for row in each.elsewhere}
-            must = "the checkpoints of a trial are in its own folder"
-            yield Finding(key, f"{must} (got {' and '.join(sorted(places))}); {remedy}")
+            places = {f"step {row.step} in the folder of {_owner(row)}" for row in each.elsewhere}
+            yield Finding(key, f"has checkpoints in other folders: {' and '.join(sorted(places))}; {remedy}")
         if shared := together.get(key):
-            must = "a process has one attempt at a time"
-            yield Finding(key, f"{must}, but {shared}; {remedy}")
+            yield Finding(key, f"shared a process: {shared}; {remedy}")
 
 
 Given = Mapping[tuple[str, int], tuple[str, ReportLine]]
-"""The key of the trial whose log has a report, and its line there; by the trial that has it, and the step."""
+"""Key of the trial whose log has a report, and its line there, by the trial with the report and its step."""
 
 
 def _given(comparisons: Sequence[LogComparison]) -> Given:
-    """Return the reports that are in the log of another trial, which lacks them, and not in their own."""
+    """Return the reports that only the log of another trial has, which itself lacks them."""
     spare: dict[int, list[tuple[str, ReportLine]]] = defaultdict(list)
     for each in comparisons:
         for line in each.spare:
@@ -290,15 +286,15 @@ def _given(comparisons: Sequence[LogComparison]) -> Given:
 
 
 def _foreign(each: LogComparison, given: Given) -> str:
-    """Return which reports of a trial are not its own, or ''."""
+    """Return a phrase about the reports of a trial that are not its own, or ''."""
     key = each.trial.key
     origins = {row.step: given[key, row.step][0] for row in each.absent if (key, row.step) in given}
     parts = [
-        f"{named([step for step, its in origins.items() if its == origin])} in that of {origin}"
+        f"{named([step for step, its in origins.items() if its == origin])} in the log of {origin}"
         for origin in sorted(set(origins.values()))
     ]
     if unknown := {row.step for row in each.proven} - origins.keys():
-        parts.append(f"{named(unknown)} in none")
+        parts.append(f"{named(unknown)} in no log")
     return " and ".join(parts)
 
 
@@ -321,9 +317,9 @@ def _lacking(comparisons: Sequence[LogComparison], given: Given) -> dict[str, se
 
 
 def _is_committed(each: LogComparison, line: ReportLine) -> bool:
-    """Return True if the driver has lived on after the report of a line.
+    """Return True if the driver was still alive after the report of a line.
 
-    The last one of an attempt may be lost with the driver, and the next attempt may report at other steps.
+    The last report of an attempt may be lost with the driver, and the next attempt may report at other steps.
     """
     return line.attempt == each.trial.attempts or line.step < each.last[line.attempt]
 
@@ -331,8 +327,8 @@ def _is_committed(each: LogComparison, line: ReportLine) -> bool:
 def _usual(comparisons: Sequence[LogComparison]) -> Mapping[str, frozenset[int]]:
     """Return the steps that more than half of a sweep's COMPLETE trials have reported, by the sweep's id.
 
-    What a function or a command prints may look like a report that its worker has written; it is none where
-    the others report nothing.
+    Output of a function or a command may look like a report of its worker. It is ignored at steps at which
+    the other trials report nothing.
     """
     complete = [each for each in comparisons if each.trial.state == "COMPLETE"]
     trials = Counter(each.sweep.id for each in complete)
@@ -346,7 +342,7 @@ def _usual(comparisons: Sequence[LogComparison]) -> Mapping[str, frozenset[int]]
 def _due(each: LogComparison) -> set[int]:
     """Return the steps at which a network reports: the multiples of the interval, and the last one.
 
-    A trial that goes on from another's checkpoint may leave some out.
+    A trial that continues from another's checkpoint may skip some of them.
     """
     interval, total = each.sweep.document.get("training", {}).get("interval"), each.trial.total_steps
     if not isinstance(interval, int) or interval < 1 or each.trial.system_attrs.get("segments"):
@@ -360,7 +356,7 @@ def _is_script(sweep: SweepRecord) -> bool:
 
 
 def _together(comparisons: Sequence[LogComparison]) -> dict[str, str]:
-    """Return which attempts of a trial had a process together with another attempt, by the trial's key."""
+    """Return a phrase about the attempts of a trial that shared a process with others, by trial."""
 
     def place(life: Life) -> tuple[str, int]:
         return life.host, life.process
@@ -374,7 +370,7 @@ def _together(comparisons: Sequence[LogComparison]) -> dict[str, str]:
         for life in group:
             alive = [other for other in alive if other.end - life.start > OVERLAP_SECONDS]
             for other in alive if life.end - life.start > OVERLAP_SECONDS else ():
-                where = f"both had process {process} of {host}"
+                where = f"both used process {process} on {host}"
                 pairs[life.trial].append(f"{life.attempt_name} and {other.attempt_name} {where}")
                 pairs[other.trial].append(f"{other.attempt_name} and {life.attempt_name} {where}")
             alive.append(life)
@@ -387,20 +383,20 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def named(steps: Collection[int]) -> str:
-    """Return what names the reports of some steps, such as `step 3` and `steps 3, 5, 7`."""
+    """Return steps as a phrase, such as `step 3` and `steps 3, 5, 7`."""
     return f"step{'s' if len(steps) > 1 else ''} {_some([str(step) for step in sorted(steps)])}"
 
 
 def check_logs(ledger: Ledger, sweeps: Sequence[SweepRecord], paths: Paths) -> list[Finding]:
     """Return the trials that may have reports of others, or lack their own. Nothing is changed.
 
-    The logs of all sweeps that ran at the same time are read too. A trial that a driver runs is left out: the
-    last line of its log may be newer than the ledger. A damaged ledger is for `check` to report.
+    The logs of all sweeps that ran at the same time are read too. A trial that a driver runs is left out,
+    because the last line of its log may be newer than the ledger. `check` reports a damaged ledger.
 
     Args:
-        ledger: holds the sweeps.
-        sweeps: that are checked.
-        paths: of the logs.
+        ledger: Ledger of the sweeps.
+        sweeps: Sweeps to check.
+        paths: Paths of the logs.
     """
     chosen = {sweep.id for sweep in sweeps}
     beside = [other for other in ledger.sweeps() if any(_overlap(other, sweep) for sweep in sweeps)]
@@ -422,7 +418,7 @@ def _began_before_end(one: SweepRecord, other: SweepRecord) -> bool:
 
 
 def _of_sweep(ledger: Ledger, sweep: SweepRecord, paths: Paths) -> list[LogComparison]:
-    """Return what the logs of a sweep tell about its trials; the ledger is read before any log."""
+    """Compare the logs of a sweep with the ledger, which is read before any log."""
     driven = holder(ledger, sweep.id) is not None
     trials = [trial for trial in ledger.trials(sweep.id) if trial.state in FINISHED_TRIAL or not driven]
     attempts, reports = by_trial(ledger.attempts(sweep.id)), by_trial(ledger.reports(sweep.id))
@@ -446,7 +442,7 @@ def _of_sweep(ledger: Ledger, sweep: SweepRecord, paths: Paths) -> list[LogCompa
 
 
 def _names_of(reports: Iterable[ReportRecord]) -> dict[int, set[Names]]:
-    """Return the names of the metrics of reports by their step."""
+    """Return the names of the metrics of reports, by step."""
     names: dict[int, set[Names]] = defaultdict(set)
     seen: dict[tuple[str, ...], Names] = {}
     for report in reports:

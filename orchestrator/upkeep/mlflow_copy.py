@@ -1,7 +1,7 @@
-"""MLflow's copy of a sweep: compare it with the ledger, and deliver again what it has lost.
+"""MLflow's copy of a sweep: comparison with the ledger, and redelivery of lost records.
 
-In it are one run for each trial, and each point once. An SQLite database is read without MLflow; that of an
-MLflow server is not compared.
+The copy has one run for each trial, and each point once. A SQLite database is read without MLflow. The
+database of an MLflow server is not compared.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
+from orchestrator.errors import counted
 from orchestrator.ledger.connect import SQLITE_PARTS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease, holder
@@ -41,8 +42,8 @@ def disagreements(ledger: Ledger, sweep: SweepRecord, database: Path) -> list[Fi
     """Return the differences between MLflow and the ledger; none while events of the sweep are pending.
 
     Args:
-        ledger: holds the sweep.
-        sweep: its record.
+        ledger: Ledger of the sweep.
+        sweep: Record of the sweep.
         database: SQLite file of MLflow.
     """
     # A driver may go on meanwhile: what is read before an empty outbox is counted has been delivered.
@@ -69,7 +70,7 @@ def _compared(
     for trial in trials:
         of_trial = runs.get(trial.key, [])
         if len(of_trial) != 1:
-            yield Finding(trial.key, f"MLflow has one run of a trial (got {len(of_trial)}); {REMEDY}")
+            yield Finding(trial.key, f"has {len(of_trial)} runs in MLflow instead of one; {REMEDY}")
             continue
         [(run_id, status)] = of_trial
         yield from _status(trial, status, driven)
@@ -83,10 +84,9 @@ def _compared(
 def _status(trial: TrialRecord, status: str, driven: bool) -> Iterator[Finding]:
     if trial.state in UNFINISHED_TRIAL:
         if status == "RUNNING" and not driven:
-            must = "a run is RUNNING in MLflow only while a driver runs its sweep"
-            yield Finding(trial.key, f"{must}, and none does")
+            yield Finding(trial.key, "is RUNNING in MLflow, but no driver runs its sweep")
     elif status != (expected := events.status_of(trial.state)):
-        yield Finding(trial.key, f"a {trial.state} trial is {expected} in MLflow (got {status}); {REMEDY}")
+        yield Finding(trial.key, f"is {status} in MLflow instead of {expected}; {REMEDY}")
 
 
 def _reported(reports: Iterable[ReportRecord]) -> set[Point]:
@@ -101,27 +101,27 @@ def _reported(reports: Iterable[ReportRecord]) -> set[Point]:
 
 def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator[Finding]:
     if missing := reported - set(stored):
-        yield Finding(key, f"MLflow has every point that was reported, missing {len(missing)}; {REMEDY}")
+        yield Finding(key, f"lacks {counted(len(missing), 'reported point')} in MLflow; {REMEDY}")
     counts = Counter((name, step) for name, step, _ in stored)
     if repeated := [point for point, count in counts.items() if count > 1]:
-        yield Finding(key, f"MLflow has every point once (got {len(repeated)} of them more often)")
+        yield Finding(key, f"has {counted(len(repeated), 'repeated point')} in MLflow")
 
 
 POINTS_A_COMMIT = 500
-"""Points that are put in the outbox again by one commit."""
+"""Number of points that one commit puts in the outbox again."""
 
 
 def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:
-    """Deliver every event of a sweep once more; return how many there are, and how many are still pending.
+    """Deliver every event of a sweep again; return the number of events, and the number still pending.
 
     Args:
-        ledger: holds the sweep.
-        sweep_id: of the sweep.
-        paths: where MLflow is.
-        seconds: longest time to deliver.
+        ledger: Ledger of the sweep.
+        sweep_id: Id of the sweep.
+        paths: Paths of MLflow.
+        seconds: Maximum time of the delivery.
 
     Raises:
-        Busy: a driver runs the sweep, and delivers its events itself.
+        Busy: A driver runs the sweep, and delivers its events itself.
     """
     with Lease(ledger, sweep_id) as lease:
         count = put_back(lease.writer)
@@ -133,7 +133,7 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
 
 
 def put_back(writer: SweepWriter) -> int:
-    """Put every event of a sweep into the outbox again, from which a shipper delivers it; return how many."""
+    """Put every event of a sweep into the outbox again, and return their number; a shipper delivers them."""
     count = writer.redeliver()
     for some in chunks(removed_points(writer.ledger, writer.token.sweep_id), POINTS_A_COMMIT):
         writer.add_events(some)
@@ -142,7 +142,7 @@ def put_back(writer: SweepWriter) -> int:
 
 
 def removed_points(ledger: Ledger, sweep_id: str) -> Iterator[Event]:
-    """Yield the points of a sweep that the outbox does not hold, made again from the rows they repeat."""
+    """Yield the points of a sweep that the outbox lacks, constructed from the rows that they repeat."""
     kept = {_place(event) for event in ledger.kept_points(sweep_id)}
     rows: list[ReportRecord | EvaluationRecord] = [*ledger.reports(sweep_id), *ledger.evaluations(sweep_id)]
     for row in rows:
@@ -156,10 +156,10 @@ def _place(event: Event) -> tuple[str, int, tuple[str, ...]]:
 
 
 def set_aside(paths: Paths) -> Path | None:
-    """Rename an SQLite database of MLflow that cannot be read; return its new name, or None if it is intact.
+    """Rename an unreadable SQLite database of MLflow; return its new name, or None if it is intact.
 
-    Its logs are renamed with it, even if the database itself is gone: SQLite would write them into the next
-    one.
+    Its write-ahead logs are renamed too, even if the database is missing, because SQLite would apply them to
+    the next database.
     """
     local = sqlite_path(paths.tracking_uri)
     if local is None or _is_intact(file := Path(local)):

@@ -28,7 +28,7 @@ _WRITTEN_SECONDS = 1.0
 """Longest time between the creation of that file and its content, unless the power was lost in between."""
 
 YOUNG_SECONDS = 3600.0
-"""Age up to which a checkpoint in the store may still be about to be reported."""
+"""Age up to which the report of a checkpoint in the store may still be pending."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Garbage:
     """A file or folder that can be deleted.
 
     Attributes:
-        path: of the file or folder; of a checkpoint in the store, its URL.
-        why: why it is not needed, in a few words.
-        bytes: total size of its files.
+        path: Path of the file or folder, or URL of a checkpoint in the store.
+        why: Reason why it is not needed, as a phrase.
+        bytes: Total size of its files.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Garbage:
 
 
 def garbage_of(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]:
-    """Return what a sweep does not need; call it while no driver runs the sweep."""
+    """Return the garbage of a sweep; call it while no driver runs the sweep."""
     paths_and_reasons = [
         (path, "a checkpoint that no trial refers to")
         for path in orphans_of(ledger, sweep_id, paths.checkpoints(sweep_id))
@@ -63,7 +63,7 @@ def stored_garbage(ledger: Ledger, sweep_id: str, paths: Paths) -> list[Garbage]
     """Return the checkpoints of a sweep in the store that no row refers to and no worker may be writing.
 
     Raises:
-        NoStore: the store cannot be read.
+        NoStore: The store cannot be read.
     """
     if not paths.store:
         return []
@@ -90,9 +90,9 @@ def unknown_sweeps(ledger: Ledger, paths: Paths) -> list[Path]:
 
 
 def place_of(path: str | Path) -> str:
-    """Return the place of a checkpoint in the folder of its sweep: its trial and its own name.
+    """Return the path of a checkpoint relative to the folder of its sweep.
 
-    Rows hold whole paths, and the root may have another one since: it was moved, or is mounted elsewhere.
+    Rows hold absolute paths, and the root may have been moved or mounted elsewhere since.
     """
     return "/".join(Path(path).parts[-2:])
 
@@ -101,9 +101,9 @@ def orphans(folder: Path, trials: Collection[str], known: Collection[str]) -> It
     """Yield the orphans under the checkpoint folder of a sweep.
 
     Args:
-        folder: holds one folder a trial, and in it one a step; need not exist.
-        trials: keys of the sweep's trials; the whole folder of any other trial is an orphan.
-        known: the places of the checkpoints that rows refer to.
+        folder: Folder with a folder for each trial and in it one for each step; need not exist.
+        trials: Keys of the sweep's trials; the whole folder of any other trial is an orphan.
+        known: Relative paths of the checkpoints with rows, as `place_of` returns them.
     """
     for trial in sorted(path for path in folder.glob("*") if path.is_dir()):
         if trial.name not in trials:
@@ -117,7 +117,7 @@ def _unknown(trial: Path, known: Collection[str]) -> list[Path]:
 
 
 def owner_of(folder: Path) -> str | None:
-    """Return the id of the ledger to which the checkpoint folder of a sweep belongs; None if to none yet."""
+    """Return the id of the ledger that owns the checkpoint folder of a sweep, or None."""
     try:
         return (folder / _OWNER).read_text() or None  # empty while it is created, and after a loss of power
     except FileNotFoundError:
@@ -125,14 +125,14 @@ def owner_of(folder: Path) -> str | None:
 
 
 def own(folder: Path, ledger_id: str) -> None:
-    """Let the checkpoint folder of a sweep belong to a ledger.
+    """Record a ledger as the owner of the checkpoint folder of a sweep.
 
-    The driver calls this right before its first trial: a start that gets no further must not keep the folder
-    from the ledger that was meant.
+    The driver calls this right before its first trial, because a start that fails earlier must not block the
+    folder for the right ledger.
 
     Raises:
-        BadInput: it belongs to another ledger, whose checkpoints would be taken for orphans.
-        NoSpace: the disk is full.
+        BadInput: It belongs to another ledger, whose checkpoints would count as orphans.
+        NoSpace: The disk is full.
     """
     mark = folder / _OWNER
     if owner_of(folder) is None:
@@ -179,14 +179,14 @@ def orphans_of(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
 
 
 def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
-    """Delete the orphans of a sweep that no worker runs; return what was deleted.
+    """Delete the orphans of a sweep that no worker runs; return the deleted paths.
 
     The driver calls this under its lease, before it launches anything.
 
     Raises:
-        BadInput: the sweep is not in the ledger and has checkpoints, so it may be in another ledger; or the
-            folder belongs to another ledger.
-        NoSpace: the disk is full.
+        BadInput: The folder belongs to another ledger, or may belong to one because it has checkpoints and
+            this ledger lacks the sweep.
+        NoSpace: The disk is full.
     """
     if is_new := ledger.sweep(sweep_id) is None:
         _refuse_unknown_checkpoints(ledger, sweep_id, folder)
@@ -202,10 +202,10 @@ def clear(ledger: Ledger, sweep_id: str, folder: Path) -> list[Path]:
 
 
 def clear_trial(writer: SweepWriter, trial_key: str, folder: Path) -> None:
-    """Delete the files that a worker left in its trial's folder when it died in the middle of a save.
+    """Delete the incomplete files of a worker that died while it saved a checkpoint of a trial.
 
     Raises:
-        Busy: another process has taken the lease, and its worker may be writing there.
+        Busy: Another process has taken the lease, and its worker may be writing there.
     """
     known = {place_of(row.path) for row in writer.ledger.trial_checkpoints(trial_key)}
     writer.ledger.flush()  # after a power failure no row may refer to what was deleted
@@ -222,7 +222,7 @@ def collect(garbage: Garbage) -> None:
     """Delete garbage on this machine or in the store.
 
     Raises:
-        NoStore: the store cannot be written to.
+        NoStore: The store cannot be written to.
     """
     if "://" in garbage.path:
         store.delete(garbage.path)
@@ -231,7 +231,7 @@ def collect(garbage: Garbage) -> None:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link or a whole folder; another process may be deleting it, too."""
+    """Delete a file, a link or a folder, which another process may be deleting, too."""
     if path.is_dir() and not path.is_symlink():
         with suppress(FileNotFoundError):
             shutil.rmtree(path)

@@ -49,16 +49,17 @@ class Recovery:
     """The result of a recovery.
 
     Attributes:
-        commits: by sweep, the number of commits in the rebuilt ledger.
-        lost: by sweep, the number of commits that only a damaged part of its log holds.
-        submissions: ids of the submissions in the rebuilt ledger.
-        lost_submissions: ids of the submissions whose files in the backup are damaged.
-        users: names of the users of the HTTP API in the rebuilt ledger.
-        lost_users: names of those whose files in the backup are damaged: to be added again.
-        decisions: tables and keys of stop requests, settings to try, priorities and owners in the rebuilt
+        commits: Number of commits in the rebuilt ledger, by sweep.
+        lost: Number of commits that only a damaged part of the log holds, by sweep.
+        submissions: Ids of the submissions in the rebuilt ledger.
+        lost_submissions: Ids of the submissions whose files in the backup are damaged.
+        users: Names of the users of the HTTP API in the rebuilt ledger.
+        lost_users: Names of the users whose files in the backup are damaged, who must be added again.
+        decisions: Tables and keys of stop requests, settings to try, priorities and owners in the rebuilt
             ledger, such as `priority a-1`.
-        lost_decisions: those whose files in the backup are damaged: to be made again.
-        damaged: folder that the damaged database was moved to.
+        lost_decisions: Tables and keys of the decisions whose files in the backup are damaged, which must be
+            made again.
+        damaged: Folder to which the damaged database was moved.
     """
 
     commits: dict[str, int]
@@ -76,13 +77,13 @@ def recover(url: str, system: System = System()) -> Recovery:
     """Rebuild the ledger at `url`, and move the damaged files aside.
 
     Args:
-        url: of the ledger.
-        system: of this process.
+        url: URL of the ledger.
+        system: System of this process.
 
     Raises:
         BadInput: `url` cannot be a ledger.
-        Busy: a driver uses the ledger.
-        Damaged: there is no backup to rebuild it from.
+        Busy: A driver uses the ledger.
+        Damaged: The ledger has no backup.
     """
     address = parse(url)
     file = database_file(address)
@@ -125,10 +126,10 @@ def recover(url: str, system: System = System()) -> Recovery:
 
 @contextmanager
 def _no_driver(folder: Path) -> Iterator[None]:
-    """Keep every driver from taking a lease.
+    """Prevent drivers from taking a lease within a `with` block.
 
     Raises:
-        Busy: a driver holds one.
+        Busy: A driver holds a lease.
     """
     with (folder / RECOVERY_LOCK).open("a") as alone:
         try:
@@ -142,7 +143,7 @@ def _no_driver(folder: Path) -> Iterator[None]:
 
 
 def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
-    """Write the rows that a log leads to; return the number of their last commit, and of the newest known."""
+    """Write the rows of a log; return the numbers of their last commit and of the newest known commit."""
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     commits = 0
     for entry in backup.entries(log):
@@ -166,7 +167,7 @@ def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
 
 
 def _restore(engine: Engine, address: URL, table: Table) -> tuple[list[str], list[str]]:
-    """Write the rows in files of the backup; return their keys, and those of damaged files."""
+    """Write the rows of the backup's files; return their keys, and the keys of damaged files."""
     [key] = table.primary_key.columns
     rows = {unquote(file.stem): kept(file) for file in row_files(address, table)}
     intact = [row for row in rows.values() if row is not None]
@@ -177,7 +178,7 @@ def _restore(engine: Engine, address: URL, table: Table) -> tuple[list[str], lis
 
 
 def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -> int:
-    """Return a number above every token of the damaged ledger: MLflow's runs are marked with these tokens.
+    """Return a number above every token of the damaged ledger, because MLflow's runs carry these tokens.
 
     The backup holds only the tokens that recorded a run. Tokens count up from 1, or from the time of an
     earlier recovery, and no sweep is driven more than once a second, so no token exceeds the present time.
@@ -187,7 +188,7 @@ def _lease_number(rows: Mapping[tuple[Any, ...], Mapping[str, Any]], now: int) -
 
 
 def _restore_id(engine: Engine, address: URL) -> None:
-    """Give a rebuilt ledger the id that its backup has, because checkpoints in a store are found by it."""
+    """Set the id of a rebuilt ledger to that in its backup, because it identifies checkpoints in a store."""
     if (kept := backup.kept_id(address)) is not None:
         with engine.connect().execution_options(**{WRITING: True}) as connection, connection.begin():
             connection.execute(update(IDENTITY).values(id=kept))

@@ -1,7 +1,7 @@
-"""What workers have written to the log of a trial, read line by line.
+"""Line-by-line parser of the log that workers write for a trial.
 
-The log is a file for people: what a function or a command prints is in it too, and may look like a line of
-its worker. It is not flushed, so a loss of power may take its end.
+The log is a file for people. It also has the output of functions and commands, which may look like a line of
+their worker. It is not flushed to disk, so a power failure may remove its end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 LONGEST_LINE = 1 << 21
-"""Bytes of the longest line that is read; a report is shorter."""
+"""Maximum length in bytes of a line that is read; a report is shorter."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Started:
     """A worker's line about the start of an attempt.
 
     Attributes:
-        attempt: number of the attempt within the trial.
-        host: name of the worker's machine.
-        process: id of the worker's process there.
-        at: time of the line, in whole seconds since the epoch.
+        attempt: Number of the attempt within the trial.
+        host: Name of the worker's machine.
+        process: Id of the worker's process there.
+        at: Time of the line, in whole seconds since the epoch.
     """
 
     attempt: int
@@ -39,13 +39,13 @@ class Started:
 
 @dataclass(frozen=True)
 class ReportLine:
-    """A line that looks like that of a worker about a report.
+    """A line that looks like a worker's line about a report.
 
     Attributes:
-        attempt: number of the attempt within the trial.
-        step: of the report.
-        shown: its metrics, as `name value, name value` with six digits.
-        at: time of the line, in whole seconds since the epoch.
+        attempt: Number of the attempt within the trial.
+        step: Step of the report.
+        shown: Metrics of the report, as `name value, name value` with six digits.
+        at: Time of the line, in whole seconds since the epoch.
     """
 
     attempt: int
@@ -56,7 +56,7 @@ class ReportLine:
 
 @dataclass(frozen=True)
 class Damage:
-    """A line that no worker has written whole; what else is missing cannot be known."""
+    """An incomplete line of a worker; further lines may be missing."""
 
 
 Entry = Started | ReportLine | Damage
@@ -67,7 +67,7 @@ _STEPPED = re.compile(rb"step (\d{1,16}): (.*)\n?", re.DOTALL)
 
 
 def entries(lines: Iterable[bytes]) -> Iterator[Entry]:
-    """Yield what the lines of a log say about starts, reports and damage."""
+    """Yield the starts, reports and damage in the lines of a log."""
     for line in lines:
         if (head := _LINE.match(line)) is None or not line.endswith(b"\n"):
             yield Damage()
@@ -89,7 +89,7 @@ def _seconds(stamp: bytes) -> float:
 
 
 def lines_of(log: Path) -> Iterator[bytes]:
-    """Yield the lines that a log has now, with their ends; none if it cannot be read or is no file.
+    """Yield the present lines of a log with their line ends; none if it is not a readable file.
 
     A line that is longer than `LONGEST_LINE` is yielded in parts, and the last one may lack its end.
     """

@@ -21,7 +21,7 @@ from orchestrator.web.app_state import AppState
 from orchestrator.web.http_errors import WrongHost
 
 Level = Literal["open", "viewer", "member", "owner", "admin"]
-"""Users of a route: everybody; all users; members and admins; admins, and the owner of the sweep if a member;
+"""Users of a route: anyone; all users; members and admins; admins, and the owner of the sweep if a member;
 admins."""
 
 ACCESS: Mapping[str, Level] = {
@@ -179,5 +179,5 @@ def check_origin(request: Request) -> None:
     host = request.headers.get("host", "")
     is_own = origin is not None and urlsplit(origin).netloc.lower() == host.lower()
     if not is_own or CHANGE_HEADER not in request.headers:
-        must = f"must be a page of this server, with the header {CHANGE_HEADER}"
+        must = f"must be this server's own address, and the header {CHANGE_HEADER} must be set"
         raise WrongHost("Origin", must, repr(origin), "Send the token as `Authorization: Bearer` instead.")

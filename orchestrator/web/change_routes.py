@@ -22,8 +22,8 @@ from fastapi.routing import APIRoute
 from pydantic import Field
 
 from orchestrator.api import priorities, serving, templates
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import check_retry, settings_row
-from orchestrator.api.local_sweep import Sweep
 from orchestrator.client.answers import Stopped, Submitted, SweepSettings, TriedNext
 from orchestrator.config.sections import SLUG
 from orchestrator.errors import BadInput, Busy, TooManyRequests
@@ -232,17 +232,16 @@ def submit(app: App, user: SignedIn, body: Submit, key: Key = None) -> Submitted
 @ROUTER.post("/sweeps/{sweep_id}/stop", status_code=202)
 def stop(app: App, user: SignedIn, sweep_id: SweepId) -> Stopped:
     """Save every trial of a sweep and stop it until it is resumed."""
-    driver = _found(app, sweep_id).stop(asked=Asked(user.name, "stop", sweep_id))
+    stopped = app.backend.stop(sweep_id, asked=Asked(user.name, "stop", sweep_id))
     app.cache.clear()
-    return Stopped(sweep_id, str(driver) if driver else None)
+    return stopped
 
 
 @ROUTER.post("/sweeps/{sweep_id}/try", status_code=202)
 def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -> TriedNext:
     """Ask an unfinished sweep to try a setting next; the sampler completes what it leaves out."""
-    selected = _found(app, sweep_id)
     asked = Asked(user.name, "try", sweep_id, {"params": body.params})
-    answer = selected.try_setting(body.params, asked=asked)
+    answer = app.backend.try_setting(sweep_id, body.params, asked=asked)
     app.cache.clear()
     return answer
 
@@ -269,7 +268,7 @@ def extend(app: App, user: SignedIn, sweep_id: SweepId, body: Extend, key: Key =
         _take_submission(app, user)
         budget = body.model_dump(exclude_none=True)
         asked = Asked(user.name, "extend", sweep_id, budget, request)
-        return _again(app, user, _found(app, sweep_id).extend(**budget), asked)
+        return _again(app, user, _found(app, sweep_id).extended(**budget), asked)
 
     return _once(app, user, key, f"extend {sweep_id}", body, change)
 
@@ -371,24 +370,24 @@ def _take_submission(app: AppState, user: User) -> None:
         raise TooManyRequests("submissions", must, "", "Wait a minute.")
 
 
-def _check_code(app: AppState, user: User, sweep: Sweep) -> str:
+def _check_code(app: AppState, user: User, sweep: LoadedSweep) -> str:
     """Check that the service may run the code of a sweep; return the owner of the sweep."""
     owner = app.owner(sweep.id) or user.name
     check_own(sweep.specification, owner, plugins=app.plugins)
     return owner
 
 
-def _found(app: AppState, sweep_id: str) -> Sweep:
-    return Sweep.find(sweep_id, root=app.workspace.paths.root, data=app.workspace.data)
+def _found(app: AppState, sweep_id: str) -> LoadedSweep:
+    return LoadedSweep.find(sweep_id, root=app.workspace.paths.root, data=app.workspace.data)
 
 
-def _again(app: AppState, user: User, sweep: Sweep, asked: Asked, **arguments: Any) -> Submitted:
+def _again(app: AppState, user: User, sweep: LoadedSweep, asked: Asked, **arguments: Any) -> Submitted:
     """Queue an ended sweep again, in the name of its owner."""
     owner = _check_code(app, user, sweep)
     return _submitted(app, sweep, owner, only_ended=True, asked=asked, **arguments)
 
 
-def _submitted(app: AppState, sweep: Sweep, owner: str, **arguments: Any) -> Submitted:
+def _submitted(app: AppState, sweep: LoadedSweep, owner: str, **arguments: Any) -> Submitted:
     submission, added = serving.submit(sweep, owner=owner, **arguments)
     app.cache.clear()
     return Submitted(**submissions.answer_of(submission, added=added))

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import process_secrets
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
-from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.planning import planned
 from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
@@ -158,7 +158,7 @@ def _limit(limits: CheckLimits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
+def _loaded(given: Mapping[str, Any], folder: Path) -> LoadedSweep:
     file, reader = folder / f"{given['name']}.yaml", reader_for(given["owner"])
     file.touch(mode=0o600)
     file.write_text(given["text"], encoding="utf-8")
@@ -166,7 +166,7 @@ def _loaded(given: Mapping[str, Any], folder: Path) -> Sweep:
         os.chown(file, reader.uid, reader.gid)
         folder.chmod(0o711)
     try:
-        return Sweep.load(
+        return LoadedSweep.load(
             file,
             profile=given["profile"],
             overrides=given["overrides"],

@@ -1,4 +1,4 @@
-"""ConnectionLimits of connections: how many a server accepts, and deadlines for requests and answers.
+"""Limits of connections: how many a server accepts, and deadlines for requests and answers.
 
 A connection is *awaited* while its request is incomplete, and between two requests. If there are too many
 connections, the one that has been awaited longest is closed for a new one. A client that sends its request at

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator import process_secrets
-from orchestrator.api.local_sweep import Sweep
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.client.answers import PlannedSweep, ReplayReport
 from orchestrator.client.http import decoded
 from orchestrator.config import from_document
@@ -60,7 +60,7 @@ class Validated:
     plan: PlannedSweep | None
 
 
-def checked_sweep(app: AppState, sent: SentFile, owner: str) -> Sweep:
+def checked_sweep(app: AppState, sent: SentFile, owner: str) -> LoadedSweep:
     """Return the sweep of a file.
 
     Raises:
@@ -71,7 +71,7 @@ def checked_sweep(app: AppState, sent: SentFile, owner: str) -> Sweep:
     if "refusals" in answer:
         raise from_documents(answer["refusals"])
     specification = from_document(answer["document"], sent.text)
-    return Sweep.of(specification, app.workspace, automatic=sent.profile == "auto", new=sent.new)
+    return LoadedSweep.of(specification, app.workspace, automatic=sent.profile == "auto", new=sent.new)
 
 
 def validated(app: AppState, sent: SentFile, owner: str, *, sizes: bool) -> Validated:

@@ -11,12 +11,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import FileResponse
 
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import log_part
-from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.trial import Trial
 from orchestrator.client.answers import LogPart
 from orchestrator.client.protocol import LOG_BYTES
 from orchestrator.errors import NotFound
+from orchestrator.ledger.sweeps.index import versions
 from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.web.app_state import App
 from orchestrator.web.paging import MOST_WHOLE
@@ -105,12 +106,16 @@ def show_file(app: App, sweep_id: SweepId) -> Response:
 
 @ROUTER.get("/sweeps/{sweep_id}/report", response_class=Response)
 def report(app: App, sweep_id: SweepId) -> Response:
-    """Show the present report of a sweep, one HTML file."""
+    """Show the report of a sweep, one HTML file; an older one, with its time, if a new one takes long."""
 
     def write() -> Path:
-        return Sweep.find(sweep_id, root=app.workspace.paths.root).report().html
+        return LoadedSweep.find(sweep_id, root=app.workspace.paths.root).write_report().html
 
-    return _file(app.cache.get(("report", sweep_id), write))
+    with app.ledger() as ledger:
+        version = versions(ledger).get(sweep_id)
+    return _file(
+        app.reports.get(sweep_id, version, app.workspace.paths.report(sweep_id) / "report.html", write)
+    )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/artifacts")
@@ -126,7 +131,7 @@ def read_artifact(app: App, sweep_id: SweepId, name: str) -> Response:
     """Read a file of the latest report."""
     file = app.workspace.paths.report(sweep_id) / name
     if name not in ARTIFACTS or not file.exists():
-        remedy = "Choose a file of the list of artifacts; reading the report writes them."
+        remedy = "Choose a file from the list of artifacts, which reading the report creates."
         raise NotFound("artifact", "must be in the list of artifacts", repr(name), remedy)
     return _file(file)
 

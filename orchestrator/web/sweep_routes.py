@@ -156,7 +156,9 @@ def show_result(app: App, sweep_id: SweepId) -> SweepAnswer:
 def compare(
     app: App,
     sweep: Annotated[list[str], Query(min_length=1, max_length=MOST_COMPARED, description="IDs of sweeps.")],
-    tuning: Annotated[bool, Query(description="Add the best of k trials, for random searches.")] = False,
+    tuning: Annotated[
+        bool, Query(description="Add tuning curves (the best of k trials), for random searches.")
+    ] = False,
     page: Annotated[bool, Query(description="Add an HTML page with the curves drawn.")] = False,
 ) -> ComparedSweeps:
     """Compare sweeps: results by seed, trials spent, established differences and published results."""
@@ -177,9 +179,11 @@ def replay(
     ] = None,
     workers: Annotated[
         list[Annotated[int, Field(ge=-MOST_WHOLE, le=MOST_WHOLE)]] | None,
-        Query(max_length=MOST_REPLAYED, description="Numbers of trials that run at a time."),
+        Query(max_length=MOST_REPLAYED, description="Numbers of concurrent trials."),
     ] = None,
-    draws: Annotated[int, Query(ge=0, le=1000, description="Replays, each in another order.")] = 1,
+    draws: Annotated[
+        int, Query(ge=0, le=1000, description="Number of replays, each with the trials in another order.")
+    ] = 1,
 ) -> ReplayReport:
     """Replay other schedulers on the learning curves of a sweep, with the limits of a file check."""
     return replayed(app, user.name, sweep_id, scheduler or (), workers or (), draws)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.search import main, raced, random_function, ratio, suggestion_seconds
+from benchmarks.search import digits, main, needs_curves, raced, random_function, ratio, suggestion_seconds
 
 
 def test_a_dry_run_prints_a_ratio_and_the_time_of_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,6 +15,12 @@ def test_a_dry_run_prints_a_ratio_and_the_time_of_a_suggestion(capsys: pytest.Ca
     assert "geometric mean: " in printed
     assert "a suggestion after 50 trials: " in printed
     assert "unrelated, geometric mean: " in printed
+
+
+def test_only_parts_with_published_curves_need_their_folder() -> None:
+    assert not needs_curves(["real", "long", "time", "known"])
+    assert needs_curves(["race"])
+    assert needs_curves(["real", "main"])
 
 
 @pytest.mark.parametrize("trials", [1_000, 5_000])
@@ -47,3 +53,16 @@ def test_a_race_gains_where_seeds_differ_and_not_where_they_do_not() -> None:
     exact = [raced(np.round(table), 1e-9, 0.0, draws) for _ in range(300)]
     assert np.mean(noisy) > 3 * np.std(noisy) / np.sqrt(len(noisy))
     assert np.mean(exact) < np.mean(noisy) / 2
+
+
+def test_a_perceptron_on_digits_learns_at_a_middle_rate_and_hardly_at_a_low_one() -> None:
+    scene = digits(3)
+    middle, low = (scene.values(np.array([rate, 0.0, 0.3, 0.6, 0.5])) for rate in (0.7, 0.0))
+    assert middle[0] < middle[-1] > 0.9
+    assert low[-1] < 0.3
+    assert scene.finals.shape == (3,)
+
+
+def test_a_diverged_perceptron_has_values_that_are_not_finite() -> None:
+    values = digits(3).values(np.array([2.0, 1.0, 0.0, 1.0, 1.0]))
+    assert np.isnan(values[-1])

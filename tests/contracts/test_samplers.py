@@ -12,7 +12,18 @@ import pytest
 from orchestrator.config.space import Distribution
 from orchestrator.config.strategy import SAMPLERS
 from orchestrator.config.sweep_config import Constraint, Objective, SweepConfig
-from tests.orchestrator.study.sweeps import CONDITIONAL, FINITE, FURTHER, METRIC, SPACE, Run, sweep
+from orchestrator.study.study import Study
+from tests.orchestrator.study.sweeps import (
+    CONDITIONAL,
+    FINITE,
+    FURTHER,
+    METRIC,
+    SPACE,
+    STEPS,
+    Run,
+    objective,
+    sweep,
+)
 
 TRIALS = 12
 ABILITIES: Mapping[str, Mapping[str, Any]] = {
@@ -74,3 +85,41 @@ def test_the_seed_changes_the_proposals(name: str) -> None:
 )
 def test_a_sampler_can_do_what_it_declares(name: str, ability: str) -> None:
     assert len(Run(_sweep(name, **ABILITIES[ability])).go(TRIALS)) == TRIALS
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLERS if not SAMPLERS.settings(name).finite])
+def test_a_sampler_declares_what_it_misses_under_early_stopping(name: str) -> None:
+    """`validate` warns by this text, so it must be true of the sampler."""
+    missed = SAMPLERS.settings(name).under_stopping
+    plain = _proposals_under_stopping(name)
+    reads_stopped = _proposals_under_stopping(name, stopped=-1.0) != plain
+    reads_complete = _proposals_under_stopping(name, complete=-1.0) != plain
+    assert reads_stopped == missed.startswith("takes the last value of a stopped trial")
+    if reads_complete and not reads_stopped and name != "tpe":  # TPE needs few complete trials
+        assert "complete trials alone" in missed
+    if not reads_complete:
+        assert not missed
+
+
+def _proposals_under_stopping(
+    name: str, complete: float = 1.0, stopped: float = 1.0
+) -> list[Mapping[str, Any]]:
+    """Return the proposals of a sweep that stops every second trial.
+
+    Args:
+        name: Sampler.
+        complete: Factor of the values of complete trials.
+        stopped: Factor of the values of stopped trials.
+    """
+    options = {"population_size": 4} if name == "nsgaii" else {}
+    study, proposals = Study(_sweep(name, "asha", **options)), []
+    for number in range(24):
+        proposal = study.ask(number)
+        assert proposal is not None
+        proposals.append(proposal.params)
+        is_complete = number % 2 == 0
+        value = objective(proposal.params) * (complete if is_complete else stopped)
+        study.report(number, 1, value)
+        state = "COMPLETE" if is_complete else "PRUNED"
+        study.tell(number, state, value, STEPS if is_complete else 1, {METRIC: value})
+    return proposals

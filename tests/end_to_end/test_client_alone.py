@@ -90,6 +90,34 @@ def test_the_client_requires_its_vendors_only() -> None:
     assert {vendor for module in client.modules() for vendor in client._vendors(module)} == client.VENDORS
 
 
+def test_python_connects_where_only_the_client_is(tmp_path: Path) -> None:
+    """It needs no other package, and names that need a ledger say what to install."""
+    client.write_sources(tmp_path)
+    code = """
+import sys; sys.path.insert(0, sys.argv[1])
+import orchestrator; assert orchestrator.__file__.startswith(sys.argv[1])
+from orchestrator import BadInput, Sweep
+print(Sweep.connect("https://sweeps.example.org", token="t").url)
+for call in (
+    lambda: Sweep.connect(token="t"),
+    lambda: Sweep.load("small.yaml"),
+    lambda: exec("from orchestrator import Trial"),
+):
+    try:
+        call()
+    except (AttributeError, BadInput, ImportError) as error:
+        print(type(error).__name__, error)
+"""
+    words = [sys.executable, "-I", "-S", "-c", code, str(tmp_path)]  # without installed packages
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    install = "only the client is installed here"
+    url, missing, loading, trial = done.stdout.splitlines()
+    assert url == "https://sweeps.example.org"
+    assert missing.startswith(f"BadInput SWEEP_URL must name a remote service, because {install}")
+    assert loading.startswith(f"AttributeError Sweep.load needs the ledger, and {install}")
+    assert trial.startswith(f"ImportError Trial needs the ledger, and {install}: install rotrnn-sweeps")
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an empty environment into which the wheel of the client was installed with what it requires."""
@@ -156,5 +184,8 @@ def test_the_client_says_what_it_lacks(environment: Path, tmp_path: Path) -> Non
     refused = machine.sweep("serve")
     assert refused.code == 2
     assert "`serve` is not part of the client." in refused.output
+    connects = "from orchestrator import Sweep; Sweep.connect('https://sweeps.example.org', token='t')"
+    connected = machine.run([str(environment / "bin" / "python"), "-c", connects])
+    assert connected.code == 0, connected.output
     reports = machine.run([str(environment / "bin" / "python"), "-c", "import sweep_client"])
     assert reports.code == 0, reports.output

@@ -9,11 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from orchestrator.ledger.sweeps.records import TrialRecord
+from orchestrator.session.limits import UNCHARGED
 from tests.end_to_end.commands import Commands, wait_for
 from tests.shared_ray import own_ray
 
@@ -77,7 +80,7 @@ resources: {{gpu: 1/4, cpu: 0.1}}
     assert lacking, "the seed draws at least one"
     failed = {trial.key: trial.cause for trial in trials(commands) if trial.state == "FAILED"}
     assert failed.keys() == lacking, output
-    assert all(str(cause).startswith("out of memory") for cause in failed.values())
+    assert all(str(cause).startswith("out of GPU memory") for cause in failed.values())
     log = next((commands.root).rglob("*-0.log")).read_text()
     assert "its GPUs: 0; at most 22.5% of the memory" in log
 
@@ -128,7 +131,7 @@ NODES = """
 import sys
 from pathlib import Path
 from benchmarks.shared_ray import nodes
-with nodes(Path(sys.argv[1]), count=2, cpus=1, gpus=2):
+with nodes(Path(sys.argv[1]), count=int(sys.argv[2]), cpus=1, gpus=2):
     import os
     print(os.environ["RAY_ADDRESS"], flush=True)
     sys.stdin.read()
@@ -182,10 +185,16 @@ def total(own):
 @pytest.fixture
 def two_nodes() -> Iterator[dict[str, str]]:
     """Yield the variables of a driver for a cluster of two nodes with two fake GPUs each."""
+    with cluster_of(2) as variables:
+        yield variables
+
+
+@contextmanager
+def cluster_of(count: int) -> Iterator[dict[str, str]]:
+    """Start a cluster of nodes with two fake GPUs each; yield the variables of a driver."""
     folder = Path(tempfile.mkdtemp(prefix="nn-"))
-    cluster = subprocess.Popen(
-        [sys.executable, "-c", NODES, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", NODES, str(folder), str(count)]
+    cluster = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert cluster.stdout is not None
     address = cluster.stdout.readline().strip()
     yield {"RAY_ADDRESS": address, "RAY_AUTH_TOKEN_PATH": str(folder / "ray-token")}
@@ -240,3 +249,121 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     record = ledger.sweep(sweep.id)
     assert record is not None
     assert record.facts["resources"][-1]["gpu"] == 4
+
+
+# ------------------------------------------------------------------ the end of a node
+
+WAITING = """
+import json, os, time
+from pathlib import Path
+import sweep_client
+
+trial = sweep_client.trial()
+rank = int(os.environ["NODE_RANK"])
+Path(f"pid-{rank}-{trial.start}").write_text(str(os.getpid()))
+value = json.loads((trial.resume / "state.json").read_text()) if trial.resume else 1.0
+saved = trial.folder / "saved"
+saved.mkdir()
+for step in range(trial.start, trial.steps):
+    while step == 3 and not Path("go").exists() and not trial.stopping:
+        time.sleep(0.05)
+    value = 0.5 * value + trial.params["rate"]
+    (saved / "state.json").write_text(json.dumps(value))
+    if not trial.report(step + 1, {"val/loss": value}, checkpoint=saved):
+        break
+"""
+
+
+def raylet_of_a_rank(address: str) -> psutil.Process:
+    """Return the raylet of a node of a cluster, not of its head, that runs the script of one of the ranks."""
+    for raylet in psutil.process_iter(["name", "cmdline"]):
+        words = raylet.info["cmdline"] or ()
+        if raylet.info["name"] != "raylet" or f"--gcs-address={address}" not in words or "--head" in words:
+            continue
+        if any("".join(child.cmdline()).startswith("ray::Worker") for child in raylet.children()):
+            return raylet
+    raise AssertionError("no rank runs on a node that is not the head")
+
+
+def leave(raylet: psutil.Process, address: str, token: str) -> None:
+    """Drain the node of a raylet, as cluster/spot.sh does: Ray first, then its workers get SIGTERM."""
+    [node] = [word.partition("=")[2] for word in raylet.cmdline() if word.startswith("--node_id=")]
+    command = [str(Path(sys.executable).with_name("ray")), "drain-node", "--address", address]
+    command += ["--node-id", node, "--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "test"]
+    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    environment = {**kept, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token}
+    subprocess.run(
+        [*command, "--deadline-remaining-seconds", "60"], env=environment, check=True, capture_output=True
+    )
+    for process in raylet.children():
+        if "".join(process.cmdline()).startswith("ray::Worker"):
+            process.terminate()
+
+
+@pytest.mark.parametrize("end", ["lost", "drained"])
+def test_a_trial_on_two_nodes_continues_on_others_when_one_is_taken_away(
+    commands: Commands, end: str
+) -> None:
+    """Of three nodes one ends while both ranks run: both end, the trial resumes, and no step repeats.
+
+    Ray may notice the death of a worker before that of its raylet, because on one machine no connection times
+    out: then the attempt is charged as `worker lost`.
+    """
+    folder = commands.folder / "own"
+    folder.mkdir()
+    (folder / "train.py").write_text(WAITING)
+    file = folder / "nodes.yaml"
+    file.write_text(f"""
+trainable: {{command: {json.dumps([sys.executable, "train.py"])}}}
+training: {{steps: 6, interval: 1}}
+budget: {{trials: 1}}
+resources: {{nodes: 2, gpu: 2, cpu: 1}}
+{REST}""")
+    with cluster_of(3) as variables:
+        driver = commands.start(str(file), "--here", "--quiet", **variables)
+        wait_for(lambda: driver.poll() is not None or steps(commands) == [1, 2, 3], 300)
+        wait_for(lambda: len(list(folder.glob("pid-*-0"))) == 2)
+        raylet = raylet_of_a_rank(variables["RAY_ADDRESS"])
+        if end == "lost":
+            raylet.kill()
+        else:
+            leave(raylet, variables["RAY_ADDRESS"], variables["RAY_AUTH_TOKEN_PATH"])
+        wait_for(lambda: driver.poll() is not None or len(attempts_of(commands)) > 1, 180)
+        (folder / "go").touch()
+        output, _ = driver.communicate(timeout=280)
+    assert driver.returncode == 0, output
+    [trial] = trials(commands)
+    log = next(commands.root.rglob("*-0.log")).read_text()
+    assert trial.state == "COMPLETE", log
+    causes = attempts_of(commands)
+    assert set(causes[:-1]) <= UNCHARGED | ({"worker lost"} if end == "lost" else set()), log
+    assert log.count("started at step") == 2, "no attempt begins on the node that is taken away"
+    value, values = 1.0, []
+    for _ in range(6):
+        value = 0.5 * value + trial.params["rate"]
+        values.append(value)
+    ledger = commands.ledger
+    assert [report.metrics["val/loss"] for report in ledger.reports(trial.sweep_id)] == values
+    ledger.close()
+    pids = [int(file.read_text()) for file in folder.glob("pid-*")]
+    assert len(pids) >= 3, "both ranks of the first attempt, and at least the reporting one of the next"
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def steps(commands: Commands) -> list[int]:
+    """Return the reported steps of the only sweep, if there is one."""
+    if not (commands.root / "sweeps.db").exists():
+        return []
+    ledger = commands.ledger
+    found = [report.step for sweep in ledger.sweeps() for report in ledger.reports(sweep.id)]
+    ledger.close()
+    return found
+
+
+def attempts_of(commands: Commands) -> list[str | None]:
+    """Return the causes of the ends of all attempts; None of one that runs or is complete."""
+    ledger = commands.ledger
+    [sweep] = ledger.sweeps()
+    causes = [attempt.cause for attempt in ledger.attempts(sweep.id)]
+    ledger.close()
+    return causes

@@ -152,6 +152,44 @@ def test_a_sweep_does_without_a_server_that_is_away(commands: Commands) -> None:
     assert code == 0, printed
 
 
+LOGS = """
+import sys
+import mlflow
+
+mlflow.log_param("rate", sys.argv[1])
+for step in range(1, 4):
+    mlflow.log_metric("val/loss", float(sys.argv[1]) / step, step=step)
+    mlflow.log_metric("gradient", step, step=step)
+"""
+
+
+def test_what_a_script_logs_alone_is_in_the_ledger_and_in_the_run_of_its_trial(commands: Commands) -> None:
+    """The script sends no report, and MLflow receives its metrics from the ledger."""
+    folder = commands.folder / "own"
+    folder.mkdir()
+    (folder / "train.py").write_text(LOGS)
+    command = f"command: [{sys.executable}, train.py, '{{rate}}'], metrics: {{source: mlflow}}"
+    (folder / "rates.yaml").write_text(FILE.replace("TRAINABLE, mlflow: true", command))
+    code, printed = commands.run(str(folder / "rates.yaml"))
+    assert code == 0, printed
+    [sweep] = commands.ledger.sweeps()
+    trials = {trial.key: trial for trial in commands.ledger.trials(sweep.id)}
+    assert {trial.state for trial in trials.values()} == {"COMPLETE"}, printed
+    address = f"sqlite:///{commands.root}/mlflow.db"
+    client = MlflowClient(address)
+    of_trials = [run for run in runs(address) if "trial.key" in run.data.tags]
+    assert len(of_trials) == len(trials) == 2
+    for run in of_trials:
+        key, rate = run.data.tags["trial.key"], trials[run.data.tags["trial.key"]].params["rate"]
+        expected = {(step, rate / step) for step in (1, 2, 3)}
+        assert {(row.step, row.metrics["val/loss"]) for row in commands.ledger.trial_reports(key)} == expected
+        history = client.get_metric_history(run.info.run_id, "val/loss")
+        assert [(one.step, one.value) for one in history] == sorted(expected), "each value once"
+        assert run.data.metrics["gradient"] == 3
+    code, printed = commands.run("check")
+    assert code == 0, printed
+
+
 EXACT = """
 import json, pathlib, time
 import sweep_client

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
-from tests.end_to_end.commands import Commands
+from tests.end_to_end.commands import Commands, finish, wait_for
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -63,6 +63,59 @@ def test_a_script_is_swept_shown_and_exported_as_it_is(commands: Commands, tmp_p
     moved = exported.rename(tmp_path / "moved")
     assert ran_by([str(moved / "run.sh")], Path("/"), PYTHON=sys.executable).splitlines() == expected
     _check_kept(commands.root, sweep.id)
+
+
+WORDS = """
+import json, os, sys, time
+
+with open(f"seen-{os.environ['SWEEP_SEED']}", "x") as file:
+    json.dump(sys.argv[1:], file)
+while not os.path.exists("go"):
+    time.sleep(0.05)
+print("val_loss=1")
+"""
+VALUES = {"size": [8, 16, 0.5], "layers": [[64, 64], [512]], "extra": [None, {"depth": 2}]}
+WANTED = {"size": 0.5, "layers": [512], "extra": {"depth": 2}}
+
+
+def test_a_running_sweep_tries_a_setting_and_its_command_gets_each_value_as_written(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """The choices are numbers of both kinds, lists, a mapping and null; the request names all of them."""
+    (tmp_path / "train.py").write_text(WORDS)
+    words = [sys.executable, "train.py", "{size}", "--layers={layers}", "{?extra: --extra {extra}}", "{args}"]
+    file = tmp_path / "words.yaml"
+    choices = {name: {"choice": values} for name, values in VALUES.items()}
+    trainable = {"command": words, "metrics": {"val/loss": r"val_loss=(\S+)"}}
+    file.write_text(f"""
+trainable: {json.dumps(trainable)}
+search: {json.dumps(choices)}
+training: {{steps: 1, interval: 1}}
+objective: {{minimize: val/loss}}
+sampler: {{random: {{seed: 1}}}}
+scheduler: none
+budget: {{trials: 3}}
+resources: {{cpu: 1, concurrent: 2}}
+""")
+    driver = commands.start(str(file), "--quiet")
+    wait_for(lambda: len(list(tmp_path.glob("seen-*"))) == 2 or driver.poll() is not None, 300)
+    (sweep,) = commands.ledger.sweeps()
+    setting = [f"{name}={json.dumps(value)}" for name, value in WANTED.items()]
+    status, printed = commands.run("try", sweep.id, *setting)
+    assert (status, "next" in printed) == (0, True), printed
+    (tmp_path / "go").touch()
+    status, printed = finish(driver)
+    assert status == 0, printed
+    trials = commands.ledger.trials(sweep.id)
+    assert len(trials) == 3
+    assert trials[2].params == WANTED, "the others were running"
+    assert WANTED not in (trials[0].params, trials[1].params)
+    for trial in trials:
+        size, layers, extra = (trial.params[name] for name in ("size", "layers", "extra"))
+        depth = [] if extra is None else ["--extra", '{"depth": 2}']
+        others = [f"--extra={json.dumps(extra)}", f"--layers={json.dumps(layers)}", f"--size={size}"]
+        seen = json.loads((tmp_path / f"seen-{trial.seed}").read_text())
+        assert seen == [str(size), f"--layers={json.dumps(layers)}", *depth, *others]
 
 
 def _check_kept(root: Path, sweep_id: str) -> None:

@@ -161,26 +161,26 @@ def test_a_new_sweep_of_the_same_file_has_another_id(tmp_path: Path) -> None:
 
 def test_extending_changes_the_budget_alone(tmp_path: Path) -> None:
     sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
-    longer = sweep.extend(trials=9, hours=2)
+    longer = sweep.extended(trials=9, hours=2)
     assert (longer.id, longer.specification.id) == (sweep.id, sweep.id)
     assert (longer.specification.budget.trials, longer.specification.budget.hours) == (9, 2)
     assert sweep.specification.budget.trials == 4
     with pytest.raises(BadInput, match=r"budget.trials must be at least 1 \(got 0\)"):
-        sweep.extend(trials=0)
+        sweep.extended(trials=0)
     with pytest.raises(BadInput, match=r"budget.trial is not a known key"):
-        sweep.extend(trial=9)
+        sweep.extended(trial=9)
 
 
 def test_an_extension_of_the_best_trials_is_no_part_of_a_file(tmp_path: Path) -> None:
     sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
-    longer = sweep.extend(steps="20_000", top=4)
+    longer = sweep.extended(steps="20_000", top=4)
     assert longer.specification.document()["budget"]["longer"] == {"steps": 20_000, "top": 4}
     assert longer.specification.digest == sweep.specification.digest
-    assert longer.extend(trials=9).specification.budget.longer == longer.specification.budget.longer
+    assert longer.extended(trials=9).specification.budget.longer == longer.specification.budget.longer
     with pytest.raises(BadInput, match="top must come with `steps`"):
-        sweep.extend(top=4)
+        sweep.extended(top=4)
     with pytest.raises(BadInput, match=r"budget.longer.top must be at least 1 \(got 0\)"):
-        sweep.extend(steps=20_000, top=0)
+        sweep.extended(steps=20_000, top=0)
     document = {**DOCUMENT, "budget": {"trials": 4, "longer": {"steps": 20_000}}}
     with pytest.raises(BadInput, match=r"budget.longer must be left out of a file"):
         Sweep.from_dict(document, name="space", root=tmp_path)
@@ -192,7 +192,7 @@ def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="must be running to be stopped"):
         sweep.stop()
     with Lease(ledger, sweep.id):
-        assert str(sweep.stop()) == sweep.status().driver
+        assert sweep.stop().driver == sweep.status().driver
         assert asked_to_stop(ledger, sweep.id) == socket.gethostname()
 
 
@@ -286,14 +286,17 @@ def test_exports_are_written_once(root: Path, sweep: Sweep, tmp_path: Path) -> N
 
 
 def test_the_report_is_written_where_the_sweep_is(sweep: Sweep, root: Path) -> None:
-    files = sweep.report()
+    page = sweep.report()
+    assert (root / "reports" / sweeps.SWEEP_ID / "report.html").read_bytes() == page
+    files = sweep.write_report()
     assert files.html == root / "reports" / sweeps.SWEEP_ID / "report.html"
     assert all(file.exists() for file in files.all())
 
 
 def test_sweeps_are_compared(sweep: Sweep) -> None:
-    assert [result.sweep_id for result in sweep.compare().results] == [sweeps.SWEEP_ID]
-    assert len(sweep.compare(sweep).results) == 2
+    [result] = sweep.compare().document["results"]
+    assert result["sweep_id"] == sweeps.SWEEP_ID
+    assert len(sweep.compare(sweep.id).document["results"]) == 2
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -69,7 +69,7 @@ EXPECTED = {
         f"{keeper.START_SECONDS:g} s for one start of the Ray of this machine"
     ),
     "the HTTP service": (
-        f"an idle connection {server.IDLE_SECONDS} s, a sign of life in an event stream every "
+        f"an idle connection {server.IDLE_SECONDS} s, a keep-alive comment in an event stream every "
         f"{feeds.PING_SECONDS:g} s, open requests at its end {server.GRACE_SECONDS} s"
     ),
     "requests to the HTTP service": f"an answer {http.TIMEOUT_SECONDS:g} s",

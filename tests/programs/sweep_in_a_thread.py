@@ -36,7 +36,7 @@ class Stopper(Observer):
     def show(self, progress):
         if progress.states.get("RUNNING") and not self.sweep.stopped:
             self.sweep.stopped = True
-            print("stopping", self.sweep.stop().pid, flush=True)
+            print("stopping", self.sweep.stop().id, flush=True)
 
     def close(self):
         self.closed += 1

@@ -17,6 +17,9 @@ KILL_AFTER_COMMIT = "kill after commit"
 WORLD_SECONDS = 40
 """Time up to which faults of no single process strike: about as long as a sweep takes without one."""
 
+REQUEST = "request to try"
+"""A request of a person to try a setting, which is no fault, but comes at any time."""
+
 TRAINING_SECONDS = range(3, 11)
 """Times at which attempts are likely to train and their driver to wait for a report."""
 
@@ -89,6 +92,11 @@ class Fault:
             f"at {self.point:g} s" if self.actor == "world" else f"{self.actor} at its {unit} {self.point:g}"
         )
         return f"{self.kind}, {when}{lasting}"
+
+
+def requested(rng: random.Random, count: int) -> list[Fault]:
+    """Return the requests to try settings, most of them before the last trial is proposed."""
+    return [Fault(REQUEST, "world", rng.randrange(WORLD_SECONDS // 2)) for _ in range(count)]
 
 
 def drawn(rng: random.Random, severity: Severity, *, is_alone: bool) -> list[Fault]:

@@ -23,7 +23,6 @@ from orchestrator.ledger.sweeps.records import (
 from orchestrator.ledger.sweeps.selection import best_trial
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
-from orchestrator.session.limits import search_end
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from tests.simulation.population import copies_of, reports_of
@@ -195,9 +194,10 @@ def check_ending(sweep: SweepConfig, variant: Variant, outcome: Outcome, reason:
 
     Paused trials may go on after that; those that had not begun are left as they were proposed.
     """
-    budget, maximize = sweep.budget, sweep.direction == "maximize"
+    budget = sweep.budget
     ended = [trial for trial in outcome.begun() if trial.role == "search"]
-    decided = search_end(budget, ended, maximize=maximize, violations={}).reason
+    ended.sort(key=lambda trial: (trial.finished_at or 0.0, trial.number))
+    decided = _end_of_search(sweep, ended)
     require(reason == decided, "ending", f"the sweep says {reason!r}, its trials {decided!r}")
     unbegun = [trial for trial in outcome.trials if not trial.attempts]
     require(not unbegun or decided is not None, "ending", f"never begun: {[t.key for t in unbegun]}")
@@ -205,9 +205,26 @@ def check_ending(sweep: SweepConfig, variant: Variant, outcome: Outcome, reason:
         wanted, got = budget.trials, sum(trial.role == "search" for trial in outcome.trials)
         require(got == wanted, "ending", f"{got} of {wanted} trials without a reason")
     elif variant.concurrent == 1 and not variant.is_promotion:
-        before = sorted(ended, key=lambda trial: (trial.finished_at or 0.0, trial.number))[:-1]
-        earlier = search_end(budget, before, maximize=maximize, violations={}).reason
+        earlier = _end_of_search(sweep, ended[:-1])
         require(earlier is None, "ending", f"a trial has begun after the end of the search: {earlier}")
+
+
+def _end_of_search(sweep: SweepConfig, ended: Sequence[TrialRecord]) -> str | None:
+    """Return the reason for which a search ends after trials that have ended in this order, or None.
+
+    It repeats the rules of docs/search-space.md, so that a defect of `session.limits.SearchEnd` is noticed.
+    """
+    target, patience = sweep.budget.target, sweep.budget.no_improvement
+    sign = 1 if sweep.direction == "maximize" else -1
+    values = [float(trial.value) for trial in ended if trial.value is not None]
+    for count in range(1, len(values) + 1):
+        signed = [sign * value for value in values[:count]]
+        if target is not None and signed[-1] >= sign * target:
+            return f"a trial has reached the target {target:g} with {values[count - 1]:g}"
+        since = count - 1 - signed.index(max(signed))
+        if patience is not None and since >= patience.trials:
+            return f"{since} trials have not improved on {sign * max(signed):g}"
+    return None
 
 
 def check_copies(sweep: SweepConfig, outcome: Outcome) -> None:

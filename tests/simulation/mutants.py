@@ -17,21 +17,18 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
-from tests.simulation.runs import LENDING, SERVICE
+from tests.simulation.runs import NAMES
 from tests.simulation.sizes import SIZES
 
 ROOT = Path(__file__).parents[2]
 PATCHES = Path(__file__).with_name("mutants")
-PROMOTION = "promotion"
-"""Size whose sweeps alone promote trials."""
-
 COPIED = ("orchestrator", "trainables", "tests", "pyproject.toml")
 
 
 def size_of(patch: Path) -> str | None:
-    """Return the size of the runs that must notice a patch; None for sweeps of any size."""
+    """Return the size of the runs that must notice a patch, which its name begins with; None for any size."""
     kind = patch.stem.partition("-")[0]
-    return kind if kind in {PROMOTION, SERVICE, LENDING} else None
+    return kind if kind in NAMES else None
 
 
 def first_failing_seed(patch: Path, size: str, count: int) -> str:

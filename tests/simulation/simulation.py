@@ -9,6 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
+from orchestrator.ledger import row_backup
 from orchestrator.schedule import schedulers
 from orchestrator.storage import store
 from orchestrator.training import attempt
@@ -17,12 +18,21 @@ from tests.simulation import faults as drawn_faults
 from tests.simulation import invariants
 from tests.simulation.draws import drawing_from
 from tests.simulation.faults import Fault
-from tests.simulation.files import Watch
+from tests.simulation.files import PlainLock, Watch
 from tests.simulation.invariants import Outcome
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.result import Result, collecting_afterwards, error_of, temporary_folder
 from tests.simulation.sizes import SIZES
-from tests.simulation.steps import Charges, Dropped, Finished, Flushed, Holders, Interrupted, StopRequests
+from tests.simulation.steps import (
+    Charges,
+    Dropped,
+    Finished,
+    Flushed,
+    Holders,
+    Interrupted,
+    Requests,
+    StopRequests,
+)
 from tests.simulation.sweeps import Variant, config, template
 from tests.simulation.training import evaluating
 from tests.simulation.violation import Violation, require
@@ -50,6 +60,7 @@ def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = No
     variant = rng.choice(SIZES[size].variants)
     if faults is None:
         faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.is_alone)
+        faults += drawn_faults.requested(rng, variant.requests)
     with collecting_afterwards():
         return _Simulation(Result(seed, size, variant, faults)).run()
 
@@ -101,6 +112,7 @@ class _Simulation:
             Holders(kernel, world.database),
             StopRequests(kernel, world.database),
             Interrupted(world.database),
+            Requests(world.database, world.requested, world.acknowledged),
             Charges(kernel, world.database, world.cluster, world.strikes.excused, is_timed=not kinds & LATE),
         )
 
@@ -129,6 +141,7 @@ class _Simulation:
                 if self._result.size == "long" and self._result.seed % 5 == 3:
                     stack.enter_context(patch.object(attempt, "SIGN_OF_LIFE", -1.0))  # after every round
                 stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
+                stack.enter_context(patch.object(row_backup, "FileLock", PlainLock))
                 stack.enter_context(patch.object(store, "PROBE_BYTES", 1))  # a full disk refuses any file
                 stack.enter_context(patch.object(stop_requests, "may_begin", world.cluster.may_begin))
                 can_fail = bool({"power loss", "recover"} & kinds)

@@ -1,4 +1,4 @@
-"""The sizes of simulated sweeps: short and long ones, and those that promote trials or end early."""
+"""Sizes of simulated sweeps: short and long ones, and those that promote, end early or try requests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.simulation.faults import Severity
-from tests.simulation.sweeps import Variant, endings, promotions, variants
+from tests.simulation.sweeps import Variant, endings, promotions, requests, variants
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,19 @@ SIZES = {
         endings(trials=6, confirmed_trials=6),
         Severity(
             drivers=2,
+            workers=1,
+            dooms=4,
+            pauses=(5.0, 60.0),
+            outages=(3.0, 30.0),
+            silences=(3.0, 30.0, 300.0),
+            full=(3.0, 30.0),
+            delays=(2.0, 10.0),
+        ),
+    ),
+    "request": Size(
+        requests(trials=4, confirmed_trials=3),
+        Severity(
+            drivers=3,
             workers=1,
             dooms=4,
             pauses=(5.0, 60.0),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from orchestrator.assignment import Outcome
@@ -123,6 +124,42 @@ class StopRequests:
             asked_at = self._asked_at
             obeys = asked_at is None or process.began <= asked_at
             require(obeys, "stop", f"{process.name} launches an attempt, asked to stop at {asked_at} s")
+
+
+class Requests:
+    """Checks that each setting that a person requests waits or has one trial: none is lost or tried twice.
+
+    Args:
+        database: Database of the ledger.
+        requested: Learning rates that were requested so far.
+        acknowledged: Those whose requests were acknowledged.
+    """
+
+    def __init__(
+        self, database: Database, requested: Sequence[float], acknowledged: Collection[float]
+    ) -> None:
+        self._database, self._requested, self._acknowledged = database, requested, acknowledged
+
+    def lose(self) -> None:
+        """Check what is left: the loss of a trial that has not begun brings its request back."""
+        self._check("after a loss")
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Check the requests after a commit that may change them."""
+        if any(label.endswith((" trial", " wanted_setting")) for label in written):
+            self._check(f"after a commit of {process.name}")
+
+    def _check(self, when: str) -> None:
+        trials = "SELECT params FROM trial WHERE role = 'search'"
+        rows = self._database.rows(f"SELECT params FROM wanted_setting UNION ALL {trials}")
+        rates = [json.loads(params)["learning_rate"] for (params,) in rows]
+        for rate in self._requested:
+            least = int(rate in self._acknowledged)
+            require(
+                least <= rates.count(rate) <= 1,
+                "requests",
+                f"{rate:g} waits or has a trial {rates.count(rate)} times {when}, requested once",
+            )
 
 
 class Charges:

@@ -71,6 +71,7 @@ class Variant:
         trials: Budget of the search.
         reports: Reports of each trial that is not stopped.
         ends: Further entries of the budget, which end the search early.
+        requests: Settings that a person asks the sweep to try while it runs.
     """
 
     sampler: str
@@ -81,6 +82,7 @@ class Variant:
     trials: int
     reports: int
     ends: str = ""
+    requests: int = 0
 
     @property
     def is_population(self) -> bool:
@@ -99,7 +101,9 @@ class Variant:
 
     @property
     def ordered(self) -> bool:
-        """Return True if the decisions of the sweep do not depend on the order of its reports."""
+        """Return True if the decisions do not depend on the order of the sweep's reports and of requests."""
+        if self.requests:
+            return False
         is_fixed = self.scheduler == "{none: {}}" and self.sampler == SAMPLERS[0] and not self.ends
         return self.concurrent == 1 or is_fixed
 
@@ -155,6 +159,20 @@ def endings(trials: int, confirmed_trials: int) -> Sequence[Variant]:
     return [
         Variant(sampler, rule, *layout, confirmed_trials if layout[1] else trials, 3, ends)
         for sampler, rule, layout, ends in product(SAMPLERS, rules, layouts, ENDS)
+    ]
+
+
+def requests(trials: int, confirmed_trials: int) -> Sequence[Variant]:
+    """Return sweeps of which a person requests settings, with each sampler and two stopping rules.
+
+    Args:
+        trials: Trials of a search without confirmations.
+        confirmed_trials: Trials of a search whose best trial is confirmed.
+    """
+    layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
+    return [
+        Variant(sampler, rule, *layout, confirmed_trials if layout[1] else trials, 2, requests=count)
+        for sampler, rule, layout, count in product(SAMPLERS, SCHEDULERS[:2], layouts, (1, 3))
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.tracking import child
 from tests.simulation import runs
-from tests.simulation.faults import Fault
+from tests.simulation.faults import KILL_AFTER_COMMIT, REQUEST, Fault
 from tests.simulation.known import is_known
 from tests.simulation.result import Result
 from tests.simulation.runs import LENDING, SERVICE, shrunk
@@ -35,6 +35,9 @@ SERVICE_CHUNKS, SERVICE_SEEDS = 2, 12
 
 KEPT_SERVICE_SEEDS = (40, 176, 265, 349)
 """Seeds that found a pause that was too short, waits for a clock, and two wrong ends of submissions."""
+
+KEPT_SHORT_SEEDS = (101085,)
+"""Seeds that found a checkpoint that was given up because its copy on this machine vanished."""
 
 LENDING_SEEDS = 300
 """Seeds of lent workers of each run of the tests; `make test` runs 2,000 first."""
@@ -71,6 +74,11 @@ def _handles() -> list[str]:
 )
 def test_every_invariant_holds_in_a_long_sweep(seed: int) -> None:
     _require_invariants(seed, "long")
+
+
+@pytest.mark.parametrize("seed", KEPT_SHORT_SEEDS)
+def test_a_defect_of_a_short_sweep_stays_fixed(seed: int) -> None:
+    _require_invariants(seed, "short")
 
 
 @pytest.mark.parametrize("chunk", range(SERVICE_CHUNKS))
@@ -139,6 +147,21 @@ def test_what_a_service_delivers_reaches_the_simulated_server(monkeypatch: pytes
     assert started == []
     received = [line for line in result.trace if "pending records to MLflow" in line.text]
     assert {line.actor.partition("-")[0] for line in received} == {"serve"}
+
+
+def test_a_request_outlives_the_driver_that_was_about_to_try_it() -> None:
+    """Two drivers die around the commit that takes the request; one of the three tries it, once."""
+    takers = set()
+    seed = next(seed for seed in range(100) if runs.simulate(seed, "request", ()).variant.requests == 1)
+    for commits in range(3, 12):
+        faults = [Fault(KILL_AFTER_COMMIT, f"driver-{number}", commits) for number in (1, 2)]
+        result = runs.simulate(seed, "request", [*faults, Fault(REQUEST, "world", 3)])
+        assert result.violation is None, result
+        assert any(line.text.startswith("has requested") for line in result.trace)
+        taken = [line.actor for line in result.trace if "delete wanted_setting" in line.text]
+        assert len(taken) == 1, result
+        takers.update(taken)
+    assert takers == {"driver-1", "driver-2", "driver-3"}
 
 
 @pytest.mark.parametrize("size", SIZES)

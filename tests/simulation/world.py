@@ -10,7 +10,9 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import Busy, Refusal
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.session.attempts import LEAVE_SECONDS
 from orchestrator.session.session import Session
@@ -20,7 +22,7 @@ from orchestrator.upkeep.recovery import recover
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.database import Database
 from tests.simulation.driver import Driver
-from tests.simulation.faults import Fault
+from tests.simulation.faults import REQUEST, Fault
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.power import Disk
 from tests.simulation.store import URL, Store
@@ -66,6 +68,8 @@ class World:
         disk: What a loss of power leaves.
         on_loss: Function that is called when rows may have been lost, with a loss of power or by `recover`.
         was_off: Whether a machine has lost its power.
+        requested: Learning rates of the requests to try a setting, each another one.
+        acknowledged: Those whose requests were acknowledged.
     """
 
     def __init__(
@@ -96,6 +100,9 @@ class World:
         self.disk = Disk(folder, self.database.file, kernel.random)
         self.on_loss: Callable[[], None] = lambda: None
         self.was_off = self._recovers = False
+        self._recoveries = 0
+        self.requested: list[float] = []
+        self.acknowledged: set[float] = set()
 
     @property
     def machines_on(self) -> list[Machine]:
@@ -170,6 +177,7 @@ class World:
             "messages delayed": self._delay_messages,
             "messages repeated": self._repeat_messages,
             "stop request": self._ask_to_stop,
+            REQUEST: self._ask_to_try,
             "gc": self._run_gc,
             "power loss": self._lose_power,
             "recover": lambda _: self._start_person("recoverer", self.recover),
@@ -227,6 +235,24 @@ class World:
 
         self._start_person("person", ask)
 
+    def _ask_to_try(self, _: Fault) -> None:
+        """Let a person ask the sweep to try a setting that no sampler proposes."""
+        rate = 1e-3 * (len(self.requested) + 1)
+        self.requested.append(rate)
+        asked, recoveries = Asked("person", "try", self._sweep.id), self._recoveries
+
+        def ask() -> None:
+            try:
+                ask_to_try(self.ledger(), self._sweep.id, {"learning_rate": rate}, asked)
+            except Refusal as refusal:
+                self._kernel.trace(f"refuses: {refusal}")
+                return
+            self._kernel.trace(f"has requested {rate:g}")
+            if self._recoveries == recoveries:  # otherwise it may have waited for the file that was replaced
+                self.acknowledged.add(rate)
+
+        self._start_person("person", ask)
+
     def _run_gc(self, _: Fault) -> None:
         """Let a person run `gc`, which leaves a sweep alone that is being driven."""
 
@@ -259,6 +285,7 @@ class World:
             self._kernel.trace(f"refuses: {refusal}")
         else:
             self._kernel.trace("has rebuilt the ledger")
+            self._recoveries += 1
             self.database.reopen()
             self.on_loss()
         finally:

@@ -16,12 +16,14 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 from trainables.errors import Refusal
+
+if TYPE_CHECKING:
+    import numpy as np
 
 _MANIFEST = "manifest.json"
 _FORMAT = 1
@@ -36,6 +38,8 @@ class Writer:
 
     def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """Return a new array of zeros, on disk, to be filled in place."""
+        import numpy as np  # a tenth of a second, which a process that only reads files need not wait
+
         assert name not in self._arrays, name
         path = self._folder / f"{name}.npy"
         self._arrays[name] = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
@@ -99,6 +103,8 @@ class Cache:
 
     def arrays(self, names: Iterable[str]) -> list[np.ndarray]:
         """Verify arrays and open them read-only; build the entry again if one is damaged."""
+        import numpy as np
+
         wanted = [f"{name}.npy" for name in names]
         if not all(self._sound(name) for name in wanted):
             self._manifest = self._make(damaged=True)

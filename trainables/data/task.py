@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from trainables.data.cache import Cache, Writer, fingerprint
 from trainables.data.comparable import other_options, other_rows
 from trainables.errors import Refusal
 from trainables.settings import Option, Pooling
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Output = Literal["class", "steps", "value"]
 """One class a sequence, one class a step, or one real number a sequence."""

@@ -102,11 +102,11 @@ def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
 
 @dataclass(frozen=True)
 class TrainReport:
-    """One slot's training since it was asked to advance.
+    """Training of one slot since its steps were requested.
 
     Attributes:
         step: Updates done in all.
-        steps: Updates done since it was asked.
+        steps: Updates done since the request.
         per_step: Losses and metrics of these steps, and of the earlier steps that `after` adds.
         learning_rate: Learning rate of the last step, outside the recurrence.
         tokens: Unpadded steps of sequences read.

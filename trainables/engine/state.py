@@ -108,12 +108,12 @@ def free_of(settings: TrialSettings) -> Free:
 
 
 def take(stacked: Tree, slot: Array | int) -> Tree:
-    """Return one slot of a stacked tree, or several."""
+    """Return one or several slots of a stacked tree."""
     return jax.tree.map(lambda leaf: leaf[slot], stacked)
 
 
 def put(stacked: Tree, slot: Array, new: Tree) -> Tree:
-    """Return a stacked tree with one slot replaced, or several."""
+    """Return a stacked tree with one or several slots replaced."""
     return jax.tree.map(lambda leaf, one: leaf.at[slot].set(one), stacked, new)
 
 

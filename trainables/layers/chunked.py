@@ -62,7 +62,7 @@ class ChunkedLayer(Layer):
         return outputs, self.states(coefficients, inputs)
 
     def respond_from(self, coefficients: Any, state: Any, inputs: Array) -> tuple[Array, Array, Any]:
-        """Return the outputs (L, D) after a state, the norms of the states, and the last state."""
+        """Return the outputs (L, D) from an initial state, the norms of the states, and the last state."""
 
         def step(state: Any, rows: Array) -> tuple[Any, Array]:
             state, answers = self.chunk(coefficients, state, rows)

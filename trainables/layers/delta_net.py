@@ -35,10 +35,10 @@ State = tuple[Array, Array]
 
 
 class Projections(NamedTuple):
-    """What a sequence needs of the parameters, for J steps of the delta rule a row.
+    """Values that each sequence needs, computed from the parameters, for J steps of the delta rule a row.
 
     Attributes:
-        into: W_q, W_k and W_v below one another, (R, D) with R = N + J (N + D).
+        into: W_q, W_k and W_v stacked, (R, D) with R = N + J (N + D).
         conv: Weights of their convolutions, (R, 4).
         sizes: W_beta, (J H, D).
     """
@@ -177,7 +177,7 @@ class DeltaNet(ChunkedLayer):
         return states @ weights[...].T
 
     def memory(self, state: State) -> Array:
-        """Return the matrices."""
+        """Return the memory matrices of a state."""
         return state[1]
 
     def initial_state(self) -> State:

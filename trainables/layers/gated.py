@@ -63,7 +63,7 @@ class GatedLayer(Layer):
         return outputs, self.states(coefficients, inputs)
 
     def respond_from(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, all states, and the last state."""
+        """Return the outputs (L, D) from an initial state, all states, and the last state."""
 
         def chunk(state: Array, rows: Array) -> tuple[Array, Array]:
             states = self._from(coefficients, state, rows)

@@ -161,7 +161,7 @@ class Layer(nnx.Module):
         return self.respond(coefficients, inputs, backward=backward)
 
     def respond_from(self, coefficients: Any, state: Any, inputs: Any) -> tuple[Array, Any, Any]:
-        """Return the outputs (L, D) after a state, the states of all steps, and the state after the last.
+        """Return the outputs (L, D) from an initial state, the states of all steps, and the last state.
 
         By default one step follows the other.
         """

@@ -151,7 +151,7 @@ class LDStack(Layer):
         return self._stacked(coefficients, inputs, answer)[0]
 
     def respond_from(self, coefficients: Bases, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, the last layer's states h (L, n), and the next state."""
+        """Return the outputs (L, D) from a state, the last layer's states h (L, n), and the next state."""
         states, after = self._from(coefficients, tuple(state), inputs)
         return self.read(coefficients, states, backward=False), states, jnp.stack(after)
 

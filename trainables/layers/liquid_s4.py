@@ -111,7 +111,7 @@ class LiquidS4(S4):
         return outputs + self._responses(coefficients, coefficients.readout(backward), products), states
 
     def respond_from(self, coefficients: System, state: State, inputs: Array) -> tuple[Array, State, State]:
-        """Return the outputs (L, D) after a state, all states, and the last state."""
+        """Return the outputs (L, D) from an initial state, all states, and the last state."""
         if self.algorithm == "sequential":
             return Layer.respond_from(self, coefficients, state, inputs)
         (memory, before), out, length = state, coefficients.readout(False), len(inputs)

@@ -166,7 +166,7 @@ class LRU(DiagonalLayer):
         return super().states(coefficients, inputs, reverse=reverse, length=length)
 
     def respond_from(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, all states, and the last state."""
+        """Return the outputs (L, D) from an initial state, all states, and the last state."""
         if not self.dense:
             return super().respond_from(coefficients, state, inputs)
         states = self.states(coefficients, inputs.at[0].add(coefficients.decay @ state))

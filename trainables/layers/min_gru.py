@@ -58,7 +58,7 @@ class MinGRU(GatedLayer):
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
     def coefficients(self) -> Array:
-        """Return W_z and W_h below one another, (2 N, D), for one matrix product."""
+        """Return W_z and W_h stacked, (2 N, D), for one matrix product."""
         return jnp.concatenate([self.W_z[...], self.W_h[...]])
 
     def gates(self, coefficients: Array, u: Array) -> tuple[Array, Array]:

@@ -29,7 +29,7 @@ WIDTH = 64
 
 
 class Gates(NamedTuple):
-    """What a sequence needs of the parameters.
+    """Values that each sequence needs, computed from the parameters.
 
     Attributes:
         blocks: Weights of r and, below them, of i, joined to G blocks of m channels, (G, 2 m, m) with

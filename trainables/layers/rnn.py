@@ -81,7 +81,7 @@ class DenseRNN(Layer):
         return self.read(coefficients, states, backward=backward), states
 
     def respond_from(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, all states, and the last state."""
+        """Return the outputs (L, D) from an initial state, all states, and the last state."""
         states = self.states(coefficients, inputs.at[0].add(self.A[...] @ state))
         return self.read(coefficients, states, backward=False), states, states[-1]
 
@@ -300,5 +300,5 @@ def stable(transition: Array) -> Array:
 
 
 def _gates(key: Array, rows: int, columns: int, count: int) -> Array:
-    """Draw Glorot matrices, each (rows, columns), below one another."""
+    """Draw Glorot matrices (rows, columns), and stack them."""
     return jnp.concatenate([GLOROT(k, (rows, columns)) for k in jax.random.split(key, count)])

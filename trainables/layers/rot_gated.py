@@ -38,7 +38,7 @@ RATES = (-30.0, 4.5)
 
 
 class Turning(NamedTuple):
-    """What a sequence needs of the parameters; K = ceil(Dh / 2) pairs a head.
+    """Values that each sequence needs, computed from the parameters; K = ceil(Dh / 2) pairs a head.
 
     Attributes:
         angles: W_theta, (H * K, D); the last pair of a head of odd size is not rotated.

@@ -170,7 +170,7 @@ class S4(Layer):
         return jax.lax.scan(partial(self.advance, coefficients), self.initial_state(), inputs)[1]
 
     def respond_from(self, coefficients: System, state: Any, inputs: Array) -> tuple[Array, Any, Any]:
-        """Return the outputs (L, D) after a state, all states, and the last state.
+        """Return the outputs (L, D) from an initial state, all states, and the last state.
 
         A convolution is completed by two matrix products: the response of every step to the first state, and
         the contribution of every input to the last state. All sequences share their matrices.

@@ -139,7 +139,7 @@ class S4D(Layer):
         return recurrence(_flat(coefficients.decay), driven, initial=state, algorithm=algorithm)
 
     def respond_from(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
-        """Return the outputs (L, D) after a state, all states, and the last state.
+        """Return the outputs (L, D) from an initial state, all states, and the last state.
 
         A convolution is completed by two matrix products: the response of every step to the first state, and
         the contribution of every input to the last state. All sequences share their matrices.

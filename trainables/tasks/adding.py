@@ -50,7 +50,7 @@ class Adding(Task):
         return Signature("value", 1, None, features=2, length=options["length"], metric="mse")
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of the whole length, because the first marked number may be the first step.
+        """Return the requirement: memory of the whole length, because the first step may be marked.
 
         With mean pooling no memory is needed, because the sum of number times marker is the answer.
         """

@@ -65,7 +65,7 @@ class GroupWords(LengthTask):
         return elements + 1, elements
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of the whole length, and an order unless the group is Z60, which commutes."""
+        """Return the requirement: memory of the whole length, and order unless the group is Z60 (abelian)."""
         return Requirement(options["length"] - 1, order=options["group"] != "Z60")
 
     def draw(

@@ -55,7 +55,7 @@ class Induction(RecallTask):
         return Signature("steps", symbols, symbols + 2, features=1, length=options["length"])
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of almost the whole length, because the answer may be the second step."""
+        """Return the requirement: memory of almost the whole length, back to the second step."""
         return Requirement(options["length"] - 2, order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ _FULL_SCALE = 2**15
 
 
 def frames(samples: int) -> int:
-    """Return the number of frames of a number of samples."""
+    """Return the number of frames in a sound with this number of samples."""
     return 1 + samples // HOP
 
 

@@ -75,7 +75,7 @@ class Modular(LengthTask):
         return 1 + options["modulus"] + len(SYMBOLS), options["modulus"]
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of the whole length, and an order unless there are only sums."""
+        """Return the requirement: memory of the whole length, and order unless there are only sums."""
         return Requirement(options["length"] - 1, order=options["brackets"] or options["operators"] != "+")
 
     def draw(

@@ -112,7 +112,7 @@ class Mqar(RecallTask):
         return Signature("steps", options["vocabulary"], options["vocabulary"] + 1, features=1, length=length)
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of the whole length, and an order, because a value belongs to the key before it."""
+        """Return the requirement: memory of the whole length, and order, because a value follows its key."""
         length = max(part.length for part in self.parts(options, "train"))
         return Requirement(length - 2, order=True)
 

@@ -36,7 +36,7 @@ class Parity(LengthTask):
         return 3, 2
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of the whole length, without an order."""
+        """Return the requirement: memory of the whole length, regardless of the order."""
         return Requirement(options["length"] - 1, order=False)
 
     def draw(

@@ -66,7 +66,7 @@ class SelectiveCopy(RecallTask):
         return Signature("steps", symbols - 1, symbols + 2, features=1, length=length)
 
     def requires(self, options: Mapping[str, Any]) -> Requirement:
-        """Return a memory of the whole length, because the first token is recalled after all others."""
+        """Return the requirement: memory of the whole length, because all tokens precede the recall."""
         return Requirement(options["length"], order=True)
 
     def phrase(self, options: Mapping[str, Any]) -> str:

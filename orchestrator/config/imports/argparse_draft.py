@@ -26,13 +26,13 @@ from trainables.trial import variable_of
 CLOCKS = frozenset(
     {"epochs", "num_epochs", "n_epochs", "max_epochs", "steps", "num_steps", "max_steps", "iterations"}
 )
-"""Names of options that say how long a script trains."""
+"""Names of options for the length of the training."""
 
 GIVEN = frozenset({"seed", "step", "folder", "resume"})
-"""Names that stand for what a trial has beside its hyperparameters."""
+"""Names of placeholders that every trial has beside its hyperparameters."""
 
 _REPORTING = ("sweep_client", "SWEEP_REPORTS")
-"""Texts of which a script that reports has one."""
+"""Texts, one of which is in every script that reports."""
 
 _STEPS = 100
 _LONGEST_TRIAL = 10**9
@@ -50,11 +50,11 @@ class ScriptOption:
     """An option of a script.
 
     Attributes:
-        flag: What precedes its value on the command line, such as `--lr`; '' for a positional argument.
+        flag: Flag before its value, such as `--lr`; '' for a positional argument.
         name: Name under which the script reads it.
-        kind: Name of its type: `str` if it has none, '' if it takes no value or its type is no plain name.
-        default: Its default, or None if it has none that is written out.
-        choices: Values that it accepts, none if it accepts any, or None if they are not written out.
+        kind: Name of its type: `str` by default, '' if it takes no value or its type is not a plain name.
+        default: Its default, or None if it has none or if the default is not a literal.
+        choices: Values that it accepts; empty if it accepts any; None if they are not literals.
         required: Whether the script does not run without it.
         takes_value: Whether a value follows its flag.
         prefix: Text before the value in the same word, as `lr=` of Hydra.
@@ -88,7 +88,7 @@ class ScriptOption:
         if self.last_name in CLOCKS | GIVEN or not self.kind:
             return None
         if self.kind == "bool":
-            raise _NotSearchedError("type=bool takes every word for true, also False")
+            raise _NotSearchedError("type=bool reads every word as true, even False")
         if not re.fullmatch(NAME, self.name):
             raise _NotSearchedError("its name is not made of letters, digits, _ and dots")
         if self.choices is None:
@@ -116,7 +116,7 @@ class ScriptOption:
         except DistributionError as error:
             raise _NotSearchedError(error.must) from None
         if not self.flag.startswith("--") and any(str(choice).startswith("-") for choice in accepted):
-            raise _NotSearchedError("one of its choices would be taken for an option")
+            raise _NotSearchedError("one of its choices would be read as an option")
         return accepted
 
 
@@ -257,7 +257,7 @@ def _option(call: ast.Call) -> ScriptOption | None:
 _WITHOUT_VALUE = frozenset(
     {"store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction"}
 )
-"""Actions of options that are given alone."""
+"""Actions of options without a value."""
 
 
 def _action(given: Mapping[str, ast.expr]) -> str:
@@ -288,7 +288,7 @@ def draft(source: str, script: str, folder: Path | None = None) -> str:
 
     Args:
         source: Text of the script.
-        script: Its file name, beside which the file is to stand.
+        script: Name of the script, beside which the file will be.
         folder: Folder of the script, where the configuration of Hydra is; None to read options only, without
             Hydra and the metrics that the script reports or prints.
 
@@ -319,11 +319,7 @@ def draft(source: str, script: str, folder: Path | None = None) -> str:
             *([] if config is None else _of_hydra(config)),
             "trainable:",
             f"  command: [{', '.join(map(_word, _command(options, searched, script)))}]",
-            *(
-                []
-                if metrics is None or not metrics.patterns
-                else [f"  metrics: {json.dumps(metrics.patterns)}"]
-            ),
+            *([] if metrics is None or not metrics.source else [f"  metrics: {json.dumps(metrics.source)}"]),
             "search:",
             *(f"  {name}: {distribution}" for name, distribution in searched.items()),
             f"training: {{steps: {flow(steps)}, interval: 1}}  # of the script; between two reports",
@@ -340,7 +336,8 @@ def _guessed(metrics: FoundMetrics | None, script: str, *, reports: bool) -> lis
     """Return comments on where the metrics come from."""
     if metrics is None:
         return [] if reports else _silent(script)
-    how = "prints" if metrics.patterns else "reports"
+    how = "prints" if metrics.source else "reports"
+    how = "logs with MLflow" if "source" in metrics.source else how
     return [
         f"# Guessed: {metrics.direction} {metrics.objective}, which line {metrics.line} of {script} {how}."
     ]
@@ -357,7 +354,7 @@ def _silent(script: str) -> list[str]:
         "# `trial = sweep_client.trial()`, and after each epoch (counted from 1)",
         '# `if not trial.report(epoch, {"val/loss": loss}): break`;',
         "# or let a script beside it read what it prints, as in docs/trainables.md, which also says how",
-        "# a trial goes on in the middle.",
+        "# a trial resumes from a checkpoint.",
     ]
 
 

@@ -89,7 +89,7 @@ def is_hydra_sweep(root: LocatedValue) -> bool:
 
 
 def is_part(text: str) -> bool:
-    """Return True if a configuration is an option of a group, which sets keys of the whole."""
+    """Return True if a configuration is an option of a group, which sets keys of the whole configuration."""
     return _PACKAGE.search(text) is not None
 
 
@@ -102,7 +102,7 @@ def hydra_draft(
         root: Tree of the YAML file.
         overrides: Words of the command line, such as `lr=interval(0.001, 0.1)`, before those of the file.
         file: Path of the file, which names the configuration.
-        part: Whether the file is an option of the group that its folder names, as of `is_part`.
+        part: Whether the file is an option of the group that its folder names, as in `is_part`.
 
     Raises:
         BadInput: The file has nothing that can be searched.
@@ -228,9 +228,7 @@ class _HydraConfig:
             )
             return
         if wrong := [choice for choice in entry.get("choice", ()) if not _is_writable(choice)]:
-            why = (
-                "has a value that Hydra reads only with quotes, or without, as a placeholder cannot write it"
-            )
+            why = "has a value whose quotes for Hydra a placeholder cannot write"
             instead = "Give each value a short name in the configuration."
             self._builder.leave_out(where, yaml_of(wrong[0]), why, instead)
             return
@@ -249,7 +247,7 @@ class _HydraConfig:
         """
         if sweep.kind == "choice":
             if sweep.is_log:
-                raise SweepGrammarError("has the tag `log`, which a choice has not")
+                raise SweepGrammarError("has the tag `log`, which a choice cannot have")
             return {"choice": list(sweep.values)}
         low, high, step = sweep.low, sweep.high, sweep.step
         if sweep.kind == "interval":
@@ -398,7 +396,7 @@ class _OverrideReader:
         self._text, self._position = text.strip(), 0
 
     def read(self) -> HydraSweep | Any:
-        """Return the whole text."""
+        """Return the value or the sweep that the whole text describes."""
         if "${" in self._text:
             if _CALL.match(self._text):
                 raise SweepGrammarError("has an interpolation `${...}` in a sweep")
@@ -517,7 +515,7 @@ def _called(name: str, arguments: list[Any], named: dict[str, Any]) -> HydraSwee
     """Return the result of a function of the grammar.
 
     Raises:
-        SweepGrammarError: The function is not given what it needs.
+        SweepGrammarError: An argument of the function is missing or wrong.
     """
     if name == "choice":
         return HydraSweep("choice", tuple(arguments))

@@ -33,7 +33,7 @@ class StudyTrial:
 
 @dataclass(frozen=True)
 class RecordedStudy:
-    """What a storage has of a study.
+    """A study, as read from a storage.
 
     Attributes:
         name: Name of the study.
@@ -73,7 +73,7 @@ def optuna_draft(
     builder.guesses.append(
         "trainable: a storage does not name the script; the function `train(trial)` of train.py."
     )
-    length = f"the most reports of a trial; {reports}" if reports else "trials report one value; 1"
+    length = f"the most reports that a trial has; {reports}" if reports else "trials report one value; 1"
     builder.guesses.append(f"training.steps: {length}.")
     metrics = _metrics(builder, study, objective)
     if known is not None and list(study.goals) != sorted(study.goals, key=study.goals.index):

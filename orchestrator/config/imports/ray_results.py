@@ -37,10 +37,10 @@ _NO_METRICS = frozenset({"config", "perf", "timers", "info", "counters", "sample
 _MINIMIZED = ("loss", "error", "perplexity", "mse", "mae", "rmse", "nll")
 _MAXIMIZED = ("acc", "score", "reward", "auc", "f1", "iou", "map", "bleu", "return", "r2")
 _WIDE = 30
-"""Ratio of the ends of a range from which on it is taken for a logarithmic one."""
+"""Smallest ratio of the ends of a range that is taken for a logarithmic one."""
 
 _FEW = 10
-"""Most different numbers that are taken for a choice, if the trials are at least twice as many."""
+"""Largest number of distinct numbers that count as a choice, if the trials are at least twice as many."""
 
 _DEEPEST = 6
 _MOST_KEYS = 1_000
@@ -54,7 +54,7 @@ class RayTrial:
     Attributes:
         name: Name of its folder.
         config: Its configuration, as JSON.
-        results: Its results in their order: finite numbers by name, as of `metrics_of`.
+        results: Its results in their order: finite numbers by name, as in `metrics_of`.
     """
 
     name: str

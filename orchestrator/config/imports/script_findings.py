@@ -1,4 +1,4 @@
-"""What the source of a script says of its metrics and of its configuration by Hydra; nothing is run."""
+"""Metrics and Hydra configuration that are found in the source of a script, without running it."""
 
 from __future__ import annotations
 
@@ -32,18 +32,20 @@ class FoundMetrics:
     Attributes:
         objective: Metric to optimise.
         direction: Guess from its name.
-        patterns: Pattern by metric of the lines that it prints; empty if it reports.
+        source: Section `trainable.metrics`, which is empty for a script that reports.
         line: Line of the script where the objective was found.
     """
 
     objective: str
     direction: Direction
-    patterns: dict[str, str]
+    source: dict[str, str]
     line: int
 
 
 def metrics_in(tree: ast.Module) -> FoundMetrics | None:
-    """Return the metrics of the first report, or else of the printed line that fits best, or None."""
+    """Return the metrics of the first report, or of the first call of MLflow with a step, or those of the
+    printed line that fits best, or None.
+    """
     calls = sorted(
         (node for node in ast.walk(tree) if isinstance(node, ast.Call)),
         key=lambda call: (call.lineno, call.col_offset),
@@ -54,6 +56,10 @@ def metrics_in(tree: ast.Module) -> FoundMetrics | None:
             if names := [key for key in keys if key]:
                 best = _best(names)
                 return FoundMetrics(best, _direction(best), {}, call.lineno)
+    for call in calls:
+        if names := _logged(call):
+            best = _best(names)
+            return FoundMetrics(best, _direction(best), {"source": "mlflow"}, call.lineno)
     found: dict[str, tuple[str, int]] = {}
     for call in calls:
         if _name(call.func) in ("print", "info", "write"):
@@ -66,6 +72,16 @@ def metrics_in(tree: ast.Module) -> FoundMetrics | None:
     best = _best(names)
     patterns = {name: found[name][0] for name in ("step", best) if name in found}
     return FoundMetrics(best, _direction(best), patterns, found[best][1])
+
+
+def _logged(call: ast.Call) -> list[str]:
+    """Return the names of the metrics that a call logs with MLflow at a step."""
+    place = {"log_metric": 2, "log_metrics": 1}.get(_name(call.func))
+    if place is None or not (len(call.args) > place or any(word.arg == "step" for word in call.keywords)):
+        return []
+    first = call.args[0] if call.args else None
+    names = [_text(key) for key in first.keys] if isinstance(first, ast.Dict) else [_text(first)]
+    return [name for name in names if name]
 
 
 def _printed(text: ast.JoinedStr) -> Iterator[tuple[str, str]]:
@@ -86,7 +102,7 @@ def _printed(text: ast.JoinedStr) -> Iterator[tuple[str, str]]:
 
 
 def _best(names: list[str]) -> str:
-    """Return the name that most likely judges a model: of held-out data, and a loss or a score."""
+    """Return the name of the most likely objective: a loss or a score, of held-out data if possible."""
     return max(names, key=lambda name: (bool(_HELD_OUT.search(name)), bool(_JUDGES.search(name))))
 
 

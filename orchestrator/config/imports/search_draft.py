@@ -1,4 +1,4 @@
-"""A search-space file that is made from a file of another tool, and what of it could not be translated."""
+"""A search-space file translated from a file of another tool, with notes on what could not be translated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Untranslated:
         where: File, line and key.
         got: Value, as text; '' if there is none.
         why: Reason, as a predicate of the key.
-        instead: What to write, as a sentence.
+        instead: Remedy, as a sentence.
     """
 
     where: str
@@ -63,8 +63,8 @@ class SearchDraft:
     Attributes:
         origin: The file or the study that was translated.
         sections: Sections by name, in the order of the file.
-        guesses: Sentences about what the origin does not say.
-        untranslated: What the file does not have.
+        guesses: Sentences about values that the origin does not contain.
+        untranslated: Parts that could not be translated.
         results: Known results: names of hyperparameters and objectives, then the values of each trial.
     """
 
@@ -82,7 +82,7 @@ class SearchDraft:
         )
 
     def text(self) -> str:
-        """Return the text of the file, with its guesses and what it does not have as comments."""
+        """Return the text of the file, with its guesses and the untranslated parts as comments."""
         return "\n".join(
             [
                 f"# Translated from {one_line(self.origin)}.",
@@ -136,14 +136,14 @@ def _section(name: str, section: Any) -> Iterator[str]:
 
 @dataclass
 class DraftBuilder:
-    """Collects the parts of a search-space file. What the format refuses, it notes with the reason.
+    """Collects the parts of a search-space file, and notes those that the format refuses with the reason.
 
     Attributes:
         origin: The file or the study that is translated.
         search: Accepted entries of `search`, by the names of the hyperparameters.
         fixed: Values that every trial gets.
-        untranslated: Parts that the file does not have.
-        guesses: Sentences about what the origin does not say.
+        untranslated: Parts that could not be translated.
+        guesses: Sentences about values that the origin does not contain.
     """
 
     origin: str
@@ -190,7 +190,7 @@ class DraftBuilder:
             where: File, line and key.
             key: Key of the other tool.
             entry: Entry of `search`: a distribution, perhaps with a step and a condition.
-            got: What the other file says, for a note.
+            got: Value in the other file, for a note.
 
         Returns:
             The name of the hyperparameter, or None if the format refuses the entry.
@@ -248,7 +248,7 @@ class DraftBuilder:
         Args:
             sections: Other sections by name; those that are None are left out.
             known: Where the file finds known results, or None.
-            results: Known results as of `SearchDraft`.
+            results: Known results, as in `SearchDraft`.
 
         Raises:
             BadInput: Nothing is searched, or the sections contradict each other.

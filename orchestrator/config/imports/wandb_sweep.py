@@ -26,7 +26,7 @@ _MACRO = re.compile(r"\$\{([a-z_]+)(?::([A-Za-z_][A-Za-z0-9_]*))?\}")
 _ALL = f"{{{ARGUMENTS}}}"
 _REPORT = "Write the parameter by hand, as in docs/search-space.md."
 _FROM_SHELL = {"args_json_file": '"$SWEEP_PARAMS"', "args_json": '"$(cat "$SWEEP_PARAMS")"'}
-"""Texts of a shell for the macros of the JSON file of all parameters, which a variable names."""
+"""Shell texts for the macros of the JSON file with all parameters, whose path is in a variable."""
 
 
 def is_wandb_sweep(root: LocatedValue) -> bool:
@@ -211,8 +211,8 @@ class _WandbSweep:
     def _schedule(self, stopping: Any) -> tuple[int, Any]:
         """Return the steps of a trial and the scheduler.
 
-        W&B compares the runs that reach one of its brackets, and a run goes on if it is in the best 1 / eta:
-        with `min_iter`, brackets are at min_iter, min_iter * eta, ...; with `max_iter` and `s`, at
+        W&B compares the runs that reach one of its brackets, and a run continues if it is in the best 1 /
+        eta: with `min_iter`, brackets are at min_iter, min_iter * eta, ...; with `max_iter` and `s`, at
         max_iter / eta, ..., max_iter / eta^s. Those are the rungs of ASHA.
         """
         if stopping is None:
@@ -271,7 +271,11 @@ class _WandbSweep:
         if not any("\0" in word for word in found):
             return {"command": found}
         if any(parameter.is_fixed and not parameter.name for parameter in self._parameters):
-            self._leave_out(("command",), "has a JSON text without the fixed seed", "Set it in the script.")
+            self._leave_out(
+                ("command",),
+                "has a JSON text of all parameters, from which the fixed seed is missing",
+                "Set it in the script.",
+            )
         return {"command": [" ".join(map(_for_shell, found))], "shell": True}
 
     def _words(self, texts: Sequence[str], program: str) -> Iterator[str]:
@@ -388,7 +392,9 @@ def _choice(given: Mapping[str, Any]) -> Entry:
     if len(unique) < len(values):
         notes.append(("lists a value twice, which makes it more probable", "Each value is listed once here."))
     if "probabilities" in given:
-        notes.append(("has probabilities, and here each value is as probable", "Leave rare values out."))
+        notes.append(
+            ("has probabilities, but here all values are equally probable", "Leave rare values out.")
+        )
     return {"choice": unique}, notes
 
 
@@ -492,4 +498,4 @@ _DISTRIBUTIONS: Mapping[str, Callable[[Mapping[str, Any]], Entry]] = {
     "log_normal": _normal("log_normal", quantized=False),
     "q_log_normal": _normal("log_normal", quantized=True),
 }
-"""The entry of `search` for each distribution of W&B, and what differs from it."""
+"""The entry of `search` for each distribution of W&B, with a note on the difference."""

@@ -22,8 +22,8 @@ class FinishRate:
     """Finished trials of a search.
 
     Attributes:
-        finished: Their number.
-        ends: When the newest of them ended, in order, seconds since the epoch.
+        finished: Number of finished trials.
+        ends: End times of the newest ones in order, seconds since the epoch.
     """
 
     finished: int

@@ -129,7 +129,7 @@ def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
 
 
 def reason_of(asker: str) -> str:
-    """Return the reason of a sweep that a request has ended."""
+    """Return the reason for the end of a sweep that a request has ended."""
     return "preempted for other sweeps" if asker == ROOM else f"stopped by `stop` on {asker}"
 
 

@@ -259,7 +259,7 @@ def check_quota(connection: Connection, owner: str, sweep_id: str) -> None:
     if active >= most:
         sweeps = "sweep that waits or runs" if most == 1 else "sweeps that wait or run"
         remedy = "Wait until one ends, stop one, or ask an admin for a larger quota."
-        got = f"{active}, and {sweep_id} besides"
+        got = f"{active} without {sweep_id}"
         raise OverQuota(f"owner {owner}", f"may have at most {most} {sweeps}", got, remedy)
 
 

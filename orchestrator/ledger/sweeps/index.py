@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -135,3 +135,22 @@ def earlier_of_file(ledger: Ledger, sweep_id: str, document: Mapping[str, Any]) 
     in_order = sorted(known, key=lambda each: known[each].since)
     earlier = [other for other in in_order[: in_order.index(sweep_id)] if other in same]
     return earlier[-1] if earlier else None
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return one phrase for each different field, such as `training.steps 600 -> 800`."""
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    keys = [*old, *(key for key in new if key not in old)]
+    return [
+        f"{key} {old.get(key, 'nothing')} -> {new.get(key, 'nothing')}"
+        for key in keys
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

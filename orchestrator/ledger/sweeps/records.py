@@ -52,7 +52,7 @@ SIMILARITY = "similarity"
 """Name of the fact with the similarity of each earlier sweep and known source, as its driver last knew it."""
 
 REPEATS = "repeats"
-"""Name of the system attribute with the source of the earlier result whose setting a trial repeats."""
+"""Name of the system attribute with the source of the setting that a trial repeats, if it is known."""
 
 RESOURCES = "resources"
 """Fact of a sweep: the `cpu` and `gpu` of one attempt, and since which time (`at`) they hold.
@@ -99,9 +99,9 @@ class Extension:
     """The continuation of a finished trial beyond its last step; stored in the trial's system attributes.
 
     Attributes:
-        step: Last step before it.
-        value: Best validation metric before it, by which the trial was chosen; None in a confirmation, which
-            repeats the steps of a chosen trial.
+        step: Last step before the extension.
+        value: Best validation metric before the extension, by which the trial was chosen; None in a
+            confirmation, which repeats the steps of a chosen trial.
         best_step: Step of `value`.
     """
 
@@ -154,7 +154,10 @@ class TrialRecord:
 
     @property
     def repeats(self) -> str | None:
-        """Return the id of the earlier sweep, or the known source, of which the trial repeats a setting."""
+        """Return the source of the setting that the trial repeats, or None.
+
+        It is the id of an earlier sweep, the name of known results, or the paper of the published values.
+        """
         repeated: str | None = self.system_attrs.get(REPEATS)
         return repeated
 

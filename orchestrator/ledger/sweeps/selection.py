@@ -45,7 +45,7 @@ BEST = "best"
 
 
 def last_reports(of: str) -> int:
-    """Return of how many last reports a trial's value is the mean; 0 if its best report is its value.
+    """Return the number of last reports whose mean is a trial's value; 0 if its best report is.
 
     Args:
         of: `best`, `last` or `mean of last N`, as in the section `objective`.
@@ -61,7 +61,7 @@ def last_reports_of(document: Mapping[str, Any]) -> int:
 
 
 def mean_of_last(ledger: Ledger, trial_key: str, metric: str, reports: int) -> float:
-    """Return the mean of a metric over the last reports of a trial, at most so many; there must be one."""
+    """Return the mean of a metric over at most `reports` last reports of a trial, which has at least one."""
     return fmean(report.metrics[metric] for report in ledger.recent_reports(trial_key, reports))
 
 

@@ -692,6 +692,7 @@ _RAISED = re.compile(
 
 _NEXT_STEPS = {
     "out of memory": "Let a trial use less memory, or give it more in the section `resources`",
+    "out of GPU memory": "Use smaller batches, or give a trial a larger share of the GPU (`resources.gpu`)",
     "time limit": "Raise the limit in the section `resources`, or shorten a trial",
     "disk limit": "Save fewer or smaller files, or raise the limit in the section `resources`",
     "hung": "Report more often, or raise `training.interval`",

@@ -48,6 +48,20 @@ export function analyse(path, learned) {
     element(name).ariaBusy = "false"; // what is read again replaces what is shown
   }
 
+  // The front stays hidden without several objectives, which are known once a driver has started.
+  async function offerFront() {
+    try {
+      if ((await request(here)).direction === null) return;
+      const { objectives } = await request(`${here}/pareto`);
+      element("pareto-section").hidden = Object.keys(objectives).length === 1;
+      clearInterval(offering);
+    } catch {
+      // The page shows why its other requests fail; this one is repeated.
+    }
+  }
+
+  const offering = setInterval(offerFront, EVERY_MS);
+  offerFront();
   for (const name of Object.keys(sections)) element(name).addEventListener("toggle", () => read(name));
   element("all-axes").addEventListener("change", paintParallel);
   for (const id of ["pairs-across", "pairs-up"]) element(id).addEventListener("change", paintPairs);
@@ -366,7 +380,7 @@ async function showPareto() {
   const names = Object.keys(front.objectives);
   const params = [...new Set(front.trials.flatMap((trial) => Object.keys(trial.params)))];
   const reference = Object.entries(front.reference).map(([name, value]) => `${name} ${number(value)}`).join(", ");
-  show("pareto-caption", names.length === 1 ? `The sweep has a single objective, ${names[0]}.` : front.trials.length
+  show("pareto-caption", front.trials.length
     ? `${front.trials.length} of ${front.candidates} feasible trials are not dominated by another one. Hypervolume: ${number(front.hypervolume)}, beyond ${reference}.`
     : "No trial has a value yet.");
   const isFlat = names.length === 1 || !front.trials.length;

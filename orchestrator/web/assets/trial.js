@@ -27,6 +27,7 @@ async function readTrial() {
   show("counts", `${trial.step} of ${trial.total_steps}`);
   show("best", trial.value === null ? "none yet" : `${number(trial.value)} at step ${trial.best_step}`);
   show("times", `Created ${time(trial.created_at)}${trial.finished_at === null ? "" : `, ended ${time(trial.finished_at)}`}. Seed ${found.seed}.`);
+  show("repeats", found.repeats && `Repeats a setting of ${found.repeats}${found.similarity && `: ${found.similarity}`}.`);
   element("mlflow").hidden = found.mlflow.url === null;
   if (found.mlflow.url !== null) element("mlflow").href = found.mlflow.url;
   announce("progress", `${trial.state}, step ${trial.step} of ${trial.total_steps}`);

@@ -116,3 +116,29 @@ def test_the_first_trials_repeat_known_settings_and_say_so(tmp_path: Path) -> No
     assert proposals[0] is not None
     assert proposals[0].params == {"learning_rate": 5e-3}, "the best of them"
     assert chosen.trials()[0].number == 5, "known results are not trials of the sweep"
+
+
+def test_the_best_known_settings_are_run_first_and_labelled(tmp_path: Path) -> None:
+    csv_file(tmp_path)
+    specification = load(tmp_path, "{source: results.csv, run: 5}").specification
+    assert specification.known[0].phrase.startswith(
+        "results.csv: 5 results, of which the best 5 are run first;"
+    )
+    assert from_document(specification.document()).known == specification.known, "as resumed"
+    trials, points = known_trials(specification)
+    chosen = Study(specification, (), points, trials)
+    proposals = [chosen.ask(number) for number in range(6)]
+    rates = [each.params["learning_rate"] for each in proposals if each is not None]
+    assert rates[:5] == pytest.approx([5e-3, 4e-3, 3e-3, 2e-3, 1e-3]), "beyond an eighth of the budget too"
+    labels = [each.system_attrs.get("repeats") for each in proposals if each is not None]
+    assert labels == ["results.csv"] * 5 + [None]
+
+
+def test_published_values_are_labelled_with_their_source(tmp_path: Path) -> None:
+    csv_file(tmp_path)
+    text = f"{TEXT}published: {{source: Table 5, values: {{learning_rate: 2.5e-3}}}}\n"
+    specification = load(tmp_path, "results.csv", text).specification
+    first = Study(specification).ask(0)
+    assert first is not None
+    assert first.params == {"learning_rate": 2.5e-3}
+    assert first.system_attrs["repeats"] == "Table 5"

@@ -54,8 +54,8 @@ def test_a_sweep_without_its_code_is_shown_reported_and_exported(tmp_path: Path,
     assert sweep.specification.document() == specification.document()
     assert len(sweep.trials) == 2
     assert sweep.export_study(tmp_path / "study.db") == 2
-    assert sweep.extend(trials=4).specification.budget.trials == 4
-    assert sweep.report().markdown.exists()
+    assert sweep.extended(trials=4).specification.budget.trials == 4
+    assert sweep.write_report().markdown.exists()
 
 
 def test_a_submission_without_its_code_is_shown(tmp_path: Path, file: str) -> None:

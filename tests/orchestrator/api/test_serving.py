@@ -70,7 +70,7 @@ def test_a_parked_sweep_is_shown_with_its_cause_until_it_is_released(sweep: Swee
 
 def test_a_sweep_that_waits_can_be_stopped(sweep: Sweep) -> None:
     serving.submit(sweep)
-    assert Sweep.find("retrieval", root=sweep.workspace.paths.root).stop() is None
+    assert Sweep.find("retrieval", root=sweep.workspace.paths.root).stop().driver is None
     with sweep.workspace.ledger() as ledger:
         assert asked_to_stop(ledger, sweep.id) is not None
 

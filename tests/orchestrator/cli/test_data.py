@@ -50,7 +50,7 @@ def test_list_is_a_table_and_writes_nothing(tmp_path: Path, capsys: pytest.Captu
     assert code == Exit.COMPLETE
     assert all(any(line.startswith(name) for line in out.splitlines()) for name in TASKS)
     assert "cifar-10-binary.tar.gz, 170,052,171 bytes, SHA-256 c4a38c50" in out
-    assert "lra_release.gz, no size published, no sum published" in out
+    assert "lra_release.gz, no size published, no published checksum" in out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -135,7 +135,7 @@ def test_fetch_accepts_a_local_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert sha256 in out
     assert len(TASKS["text"].load({}, data).test) == 24
     code, out, _ = run(capsys, *words, data=data)
-    assert "was there already" in out
+    assert "already present" in out
 
 
 def test_fetching_a_generated_data_set_does_nothing(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -46,10 +49,95 @@ def test_a_verb_that_reads_a_ledger_imports_nothing_slow(tmp_path: Path) -> None
     assert imported(commands, SLOW, tmp_path) == [f"{command} 0 |" for command in commands]
 
 
+VENDORS = ("filelock", "psutil", "pydantic", "rich", "sqlalchemy", "typer")
+FOLDERS = ("api", "cli", "client", "driver", "ledger", "report", "service", "session", "sharing", "storage")
+
+MAY_IMPORT = {
+    "list": (*VENDORS, *(f"orchestrator.{name}" for name in (*FOLDERS, "tracking"))),
+    "status": (
+        *(*VENDORS, "ruamel"),
+        *(f"orchestrator.{name}" for name in (*FOLDERS, "config", "tracking")),
+    ),
+    "validate space.yaml": (
+        *(*VENDORS, "fsspec", "numpy", "ruamel"),
+        *(f"orchestrator.{name}" for name in (*FOLDERS, "config", "machines", "schedule", "scripts")),
+        *(f"orchestrator.{name}" for name in ("study", "tracking", "training")),
+    ),
+}
+"""Packages of vendors, and folders of the service, that the process of a verb may import."""
+
+ALSO = ("annotated_doc", "annotated_types", "pydantic_core", "shellingham", "typing_extensions")
+"""Packages that those of `VENDORS` import."""
+
+
+@pytest.mark.parametrize("command", MAY_IMPORT)
+def test_a_light_verb_imports_its_packages_alone(command: str, tmp_path: Path) -> None:
+    """The process of `list` waits neither for the reading of files nor for the dialect of PostgreSQL."""
+    sweeps.filled(tmp_path / "mlruns")
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "space.yaml").write_text(
+        "trainable: {command: [python, train.py, '{args}']}\nsearch: {lr: {log_uniform: [1e-4, 1e-2]}}\n"
+        "objective: {minimize: loss}\ntraining: {steps: 8, interval: 1}\nbudget: {trials: 4}\n"
+    )
+    shown = f"""
+import shlex, sys
+from orchestrator.cli.app import run_command
+code = run_command(shlex.split({command!r}))
+print("modules", code, *sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", shown], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    label, code, *modules = done.stdout.splitlines()[-1].split()
+    assert (label, code) == ("modules", "0"), done.stderr
+    assert "sqlalchemy.dialects.postgresql" not in modules
+    installed = packages_distributions().keys()
+    vendors = {name.partition(".")[0] for name in modules} & installed
+    own = {name.rpartition(".")[0] for name in modules if re.fullmatch(r"orchestrator\.\w+\.\w+", name)}
+    unexpected = (vendors | own) - {*MAY_IMPORT[command], *ALSO, "orchestrator", "trainables"}
+    assert {name for name in unexpected if not name.startswith(("_", "typing_"))} == set()
+
+
 def test_help_and_version_import_no_verb(tmp_path: Path) -> None:
     commands = ["--version", "--help"]
     modules = [*SLOW, *LOCAL, "orchestrator.cli.sweep_verbs"]
     assert imported(commands, modules, tmp_path) == ["--version 0 |", "--help 0 |"]
+
+
+@pytest.mark.parametrize(
+    ("line", "found", "unwanted"),
+    [
+        ("sweep st", {"status", "stop"}, ("orchestrator.cli.look", "orchestrator.cli.sweep_verbs")),
+        ("sweep export", {"export", "export-study", "export-tensorboard"}, ("orchestrator.cli.file_verbs",)),
+        ("sweep status --r", {"--root"}, ("orchestrator.cli.sweep_verbs",)),
+        ("sweep cluster ", {"token", "leave"}, ("orchestrator.cli.look",)),
+    ],
+)
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_imports_the_verb_of_the_line_alone(
+    line: str, found: set[str], unwanted: tuple[str, ...], shell: str, tmp_path: Path
+) -> None:
+    last = len(line.split(" ")) - 1
+    asked = (
+        {"COMP_WORDS": line, "COMP_CWORD": str(last)} if shell == "bash" else {"_TYPER_COMPLETE_ARGS": line}
+    )
+    code = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from orchestrator.cli.app import run_command
+sys.exit(run_command([]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, **asked, "_SWEEP_COMPLETE": f"complete_{shell}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for word in found:
+        assert word in done.stdout
+    assert {*SLOW, "orchestrator.api.local", *unwanted} & set(done.stderr.split()) == set()
 
 
 def test_a_verb_of_a_remote_service_imports_only_the_client(

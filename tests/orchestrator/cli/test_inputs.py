@@ -176,7 +176,7 @@ def test_a_changed_file_says_which_sweep_it_starts(
     assert sweep.id != earlier
     told = capsys.readouterr().out
     assert f"space.yaml was changed since its sweep {earlier} ({state}): training.steps 40 -> 50" in told
-    assert (f"This starts another sweep, {sweep.id}; `--resume` goes on with {earlier}" in told) is (
+    assert (f"This starts another sweep, {sweep.id}; `--resume` continues {earlier}" in told) is (
         state == "COMPLETE"
     )
 
@@ -250,7 +250,7 @@ def test_a_file_that_has_vanished_is_not_needed_to_resume(capsys: pytest.Capture
     known = _finished(file, SPACE, "INTERRUPTED")
     file.rename("elsewhere.txt")
     assert run_command(["space.yaml"]) == 2
-    assert f"`resume {known}` goes on without it" in capsys.readouterr().err
+    assert f"`resume {known}` continues the sweep without the file" in capsys.readouterr().err
     found = Sweep.find("space", root="mlruns")
     assert (found.id, found.specification.training.steps) == (known, 40)
     assert run_command(["other.yaml"]) == 2

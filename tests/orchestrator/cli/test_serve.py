@@ -141,7 +141,7 @@ def test_the_code_of_a_command_that_is_interrupted_before_it_has_begun(line: lis
 
 @pytest.mark.parametrize(
     ("stop_drivers", "what"),
-    [(False, "its sweeps go on"), (True, "its drivers save their trials and end too")],
+    [(False, "its sweeps continue"), (True, "its drivers save their trials and end too")],
 )
 def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
     tmp_path: Path,

@@ -19,6 +19,7 @@ from orchestrator import output
 from orchestrator.cli.app import run_command
 from orchestrator.config import load
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY
 from orchestrator.output import escaped
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -76,6 +77,29 @@ def test_a_trial_is_named_by_its_number(
     assert capsys.readouterr().out == expected
 
 
+def test_the_log_of_a_sweep_is_that_of_its_drivers(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    log = paths.driver_log(sweeps.SWEEP_ID)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(written := "Every trial has ended.\n" * 10_000, encoding="utf-8")
+    assert run_command(["logs", sweeps.SWEEP_ID, "--root", str(paths.root)]) == 0
+    assert capsys.readouterr().out == written
+
+
+def test_show_prints_the_first_the_best_and_the_last_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = replace(sweeps.trial(0), best_step=120)
+    root = str(sweeps.filled(tmp_path / "mlruns", [trial]).root)
+    steps = {}
+    for options in ([], ["--all"]):
+        assert run_command(["show", COMPLETE, *options, "--root", root]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        steps[len(options)] = [line.split(":")[0].strip() for line in lines if line.startswith("  step ")]
+        assert (f"  2 more reports: `sweep show {COMPLETE} --all`" in lines) is (not options)
+    assert steps[0] == ["step 40", "step 120 (best)", "step 200"]
+    assert steps[1] == ["step 40", "step 80", "step 120 (best)", "step 160", "step 200"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [(["99"], "-99 is not the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],
@@ -122,6 +146,25 @@ def test_show_prints_what_a_script_has_reported(paths: Paths, capsys: pytest.Cap
     assert run_command(["show", key, "--root", str(paths.root)]) == 0
     step = "  step 40: learning_rate 0.004, loss 0.25, seconds/evaluate 0.5, seconds/train 3"
     assert step in capsys.readouterr().out.splitlines()
+
+
+def test_show_names_the_source_of_a_repeated_setting_and_its_similarity(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = [replace(sweeps.trial(0), system_attrs={REPEATS: "results.csv"}), sweeps.trial(1)]
+    root = str(sweeps.filled(tmp_path / "mlruns", trials).root)
+    assert run_command(["show", trials[0].key, "--root", root]) == 0
+    assert "  repeats a setting of results.csv" in capsys.readouterr().out.splitlines()
+    ledger = Ledger.open(Paths(tmp_path / "mlruns").ledger_url)
+    record = ledger.sweep(sweeps.SWEEP_ID)
+    assert record is not None
+    found = {"results.csv": {"results": 40, "shared": 4, "correlation": 0.4, "weight": 0.0}}
+    facts = {**record.facts, SIMILARITY: found}
+    sweeps.writer_of(ledger).amend_sweep(record.document, record.digest, facts)
+    ledger.close()
+    assert run_command(["show", trials[0].key, "--root", root]) == 0
+    line = "  repeats a setting of results.csv: rank correlation 0.40 on 4 shared settings"
+    assert [each for each in capsys.readouterr().out.splitlines() if each.startswith(line)]
 
 
 def test_show_prints_the_command_of_a_trial_for_a_shell(

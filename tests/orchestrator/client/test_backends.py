@@ -7,15 +7,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
+from orchestrator import Sweep
 from orchestrator.api.local import LocalBackend
 from orchestrator.client.http import HttpBackend
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import (
     CLASSES,
+    BadInput,
     Damaged,
     NotAllowed,
     NotSignedIn,
@@ -204,6 +206,52 @@ def plain(answer: Any) -> Any:
 def test_both_backends_answer_the_same(client: Client, method: str) -> None:
     local, remote = backends(client)
     assert plain(READ[method](remote)) == plain(READ[method](local))
+
+
+OF_A_SWEEP: dict[str, Callable[[Sweep], Any]] = {
+    "status": lambda sweep: sweep.status(),
+    "pareto": lambda sweep: sweep.pareto(),
+    "analysis": lambda sweep: sweep.analysis(),
+    "compare": lambda sweep: sweep.compare("retrieval", tuning=True),
+}
+"""Methods of `Sweep` that are in the protocol and only read."""
+
+
+@pytest.mark.parametrize("method", OF_A_SWEEP)
+def test_a_sweep_of_this_machine_answers_like_a_remote_service(client: Client, method: str) -> None:
+    sweep = Sweep.find(sweeps.SWEEP_ID, root=client.workspace.paths.root)
+    _, remote = backends(client)
+    asked = (
+        remote.compare([sweep.id, "retrieval"], tuning=True)
+        if method == "compare"
+        else getattr(remote, method)(sweep.id)
+    )
+    assert plain(OF_A_SWEEP[method](sweep)) == plain(asked)
+
+
+def test_every_method_of_a_sweep_that_is_in_the_protocol_returns_the_same_type() -> None:
+    """`trials` and `curves` are no calls: they are the pandas frames of a sweep of this machine."""
+    shared = {name for name in METHODS if callable(getattr(Sweep, name, None))}
+    assert shared == {*OF_A_SWEEP, "report", "stop", "try_setting"}
+    for name in shared:
+        of_sweep, of_backend = (get_type_hints(getattr(kind, name))["return"] for kind in (Sweep, Backend))
+        assert of_sweep is of_backend, name
+
+
+def test_connect_chooses_the_url_then_the_root_then_the_variable(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, token = client.workspace.paths.root, client.tokens["grace"]
+    for given in ({"url": client.address, "token": token}, {"root": root}):
+        assert Sweep.connect(**given).status(sweeps.SWEEP_ID).id == sweeps.SWEEP_ID
+    monkeypatch.setenv("SWEEP_URL", client.address)
+    monkeypatch.setenv("SWEEP_TOKEN", token)
+    assert isinstance(Sweep.connect(), HttpBackend)
+    assert isinstance(Sweep.connect(root=root), LocalBackend)
+    monkeypatch.delenv("SWEEP_URL")
+    assert isinstance(Sweep.connect(), LocalBackend)
+    with pytest.raises(BadInput, match="root must be left out if a URL is given"):
+        Sweep.connect(client.address, token, root=tmp_path)
 
 
 def test_the_report_is_the_same_page(client: Client) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import from_document
-from orchestrator.driver.admission import differences
+from orchestrator.ledger.sweeps.index import differences
 from tests.orchestrator.config.files import VALID, edited, loaded, refused
 
 SEARCH = """\

@@ -151,11 +151,11 @@ def test_every_value_of_a_trial_can_be_compared(tmp_path: Path) -> None:
         ("try: [{rate: 1}]", "try.rate must lie in its search, log_uniform [1e-05, 0.1]"),
         ("try: [{learning_rate: 1}]", "try.learning_rate must be searched"),
         ("try: [{momentum: 0.6}]", "try.momentum must come with a value of kind, on which momentum depends"),
-        ("try: [{momentum: 0.6, kind: adam}]", "try.momentum must be drawn under the other values"),
+        ("try: [{momentum: 0.6, kind: adam}]", "try.momentum must be active under the other values"),
         (
             "try: [{width: 1, heads: 1, rate: 1e-2, kind: adam}, "
             "{kind: adam, width: 1.0, heads: 1, rate: 1e-2}]",
-            "must differ from what is tried before, unless `repeat: true` "
+            "must differ from the settings before it, unless `repeat: true` "
             "(got the same as the setting 1 of `try`)",
         ),
     ],

@@ -156,6 +156,7 @@ def test_a_placeholder_is_the_hyperparameter_of_exactly_this_name(tmp_path: Path
         {"step": r"epoch (\d+)", "val/loss": "loss=([0-9]{1,3})"},
         {"file": "{folder}/{seed}/m.csv", "step": "epoch"},
         {"tensorboard": "{folder}/{?momentum: x}runs"},
+        {"source": "mlflow"},
     ],
 )
 def test_where_reports_come_from_reaches_the_settings_and_the_record(
@@ -402,6 +403,13 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
         (f"{FUNCTION}, metrics: {{file: m.txt}}", "", "trainable.metrics.file", ".jsonl"),
         (f"{FUNCTION}, metrics: {{file: m.csv, a: (b)}}", "", "trainable.metrics.a", "only file and step"),
         (f"{FUNCTION}, metrics: {{tensorboard: '{{a}}'}}", "", "trainable.metrics.tensorboard", "must name"),
+        (f"{FUNCTION}, metrics: {{source: wandb}}", "", "trainable.metrics.source", "must be mlflow"),
+        (
+            f"{FUNCTION}, mlflow: true, metrics: {{source: mlflow}}",
+            "",
+            "trainable.metrics.source",
+            "must not be beside `mlflow: true`",
+        ),
         (f"{FUNCTION}, metrics: {{file: '{{args}}'}}", "", "trainable.metrics.file", "must name"),
         ('command: [a, "{?seed: {momentum}}"]', "", "trainable.command", "that every trial has"),
         ('command: [a, "{?momentun: -m}"]', "", "trainable.command", "momentum"),

@@ -119,7 +119,7 @@ def test_other_data_and_values_that_are_not_finite_are_not_compared() -> None:
     first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 2.0, 2.1, 2.2)
     assert ordering(first, second, maximize=True).winner == "b"
     other = ordering(first, replace(second, data="other"), maximize=True)
-    assert (other.winner, other.reason) == (None, "the two have other data")
+    assert (other.winner, other.reason) == (None, "the two arms have different data")
     wrong = ordering(first, sample("b", 2.0, np.nan, 2.2), maximize=True)
     assert (wrong.winner, wrong.reason, wrong.enough) == (None, "a value of b is not finite", None)
 

@@ -132,7 +132,7 @@ def test_a_dry_run_takes_a_step_of_every_static_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("printed", "got"), [('{"name": "another", "loss": 1.0}', "one of another"), ("", "")]
+    ("printed", "got"), [('{"name": "another", "loss": 1.0}', "a step of another"), ("", "")]
 )
 def test_a_dry_run_takes_no_answer_about_another_arm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, got: str

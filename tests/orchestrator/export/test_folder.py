@@ -153,16 +153,16 @@ ALONE, TOGETHER = [[[2, 1, 1]]], [[[1, 4, 2], [1, 4, 4]]]
 @pytest.mark.parametrize(
     ("document", "reproducible", "facts", "message"),
     [
-        (NETWORK, None, {}, "is not recorded"),
-        (NETWORK, None, {"device": "gpu"}, "is not recorded"),
-        (PROGRAM, None, {"device": "cpu"}, "is not recorded"),
+        (NETWORK, None, {}, "are not recorded"),
+        (NETWORK, None, {"device": "gpu"}, "are not recorded"),
+        (PROGRAM, None, {"device": "cpu"}, "are not recorded"),
         (NETWORK, None, {"device": "cpu", "devices": ["gpu", "cpu"]}, "on a GPU, then on a CPU"),
         (NETWORK, None, {"device": "cpu"}, "on a CPU, by a program of its own: the same versions"),
         (NETWORK, None, {"device": "cpu", "stretches": ALONE}, "on a CPU, by a program of its own"),
         (PROGRAM, None, {"device": "cpu", "stretches": ALONE}, "advanced up to 1 slot at once"),
-        (PROGRAM, None, {"device": "cpu", "stretches": TOGETHER}, "with other sizes the last ones differ"),
-        (PROGRAM, "bits", {"device": "cpu", "stretches": ALONE}, "whatever else shared the device"),
-        (NETWORK, "bits", {"device": "gpu"}, "same model of GPU give the same digits, whatever else"),
+        (PROGRAM, None, {"device": "cpu", "stretches": TOGETHER}, "with other sizes the last digits differ"),
+        (PROGRAM, "bits", {"device": "cpu", "stretches": ALONE}, "regardless of other trials on the device"),
+        (NETWORK, "bits", {"device": "gpu"}, "same model of GPU give the same digits, regardless of"),
         (NETWORK, None, {"device": "gpu", "stretches": TOGETHER}, "up to 4 slots at once: run.sh repeats"),
     ],
 )

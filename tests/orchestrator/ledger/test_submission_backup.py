@@ -166,11 +166,11 @@ def test_submissions_in_every_state_have_no_findings(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("columns", "finding"),
     [
-        ({"state": "LOST"}, "its state must be a known one (got LOST)"),
-        ({"state": "STARTED"}, "a STARTED submission has a time of its start"),
-        ({"state": "PARKED"}, "a PARKED submission has a cause"),
-        ({"state": "ENDED"}, "an ENDED submission has an exit code"),
-        ({"crashes": 2, "tries": 1}, "only a driver that was started can crash (got 2 of 1)"),
+        ({"state": "LOST"}, "has the unknown state LOST"),
+        ({"state": "STARTED"}, "is STARTED without a start time"),
+        ({"state": "PARKED"}, "is PARKED without a cause"),
+        ({"state": "ENDED"}, "is ENDED without an exit code"),
+        ({"crashes": 2, "tries": 1}, "has 2 crashes, but 1 failed starts"),
     ],
 )
 def test_each_violation_is_reported(ledger: Ledger, columns: dict[str, object], finding: str) -> None:

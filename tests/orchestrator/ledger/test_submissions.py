@@ -219,7 +219,7 @@ def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) 
     set_owner(ledger, "ada", most_sweeps=2)
     first, second = submit(ledger, "a-1"), submit(ledger, "a-2")
     with pytest.raises(
-        OverQuota, match=r"owner ada may have at most 2 sweeps that wait or run \(got 2, and a-3"
+        OverQuota, match=r"owner ada may have at most 2 sweeps that wait or run \(got 2 without a-3"
     ):
         submit(ledger, "a-3")
     assert submissions.submission(ledger, "a-3") is None
@@ -228,7 +228,7 @@ def test_a_quota_limits_the_sweeps_of_an_owner_that_wait_or_run(ledger: Ledger) 
     assert submissions.submit(ledger, other, lambda is_known: "b-1")[1], "the quota is that of ada alone"
     service(ledger).change(first, state="PARKED")
     submit(ledger, "a-3")
-    with pytest.raises(OverQuota, match="and a-1 besides"):
+    with pytest.raises(OverQuota, match="without a-1"):
         submissions.release(ledger, "a-1")
     service(ledger).change(second, state="ENDED", code=0)
     assert submissions.release(ledger, "a-1").state == "QUEUED"

@@ -279,7 +279,7 @@ def test_a_folder_that_others_could_have_prepared_is_refused(nvidia: Nvidia, tmp
     assert (tmp_path / "target").read_text() == "kept"
     (folder / "GPU-a").unlink()
     os.mkfifo(folder / "GPU-a")
-    with pytest.raises(NoCluster, match="no regular file"):
+    with pytest.raises(NoCluster, match="not a regular file"):
         granted_now()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY, EvaluationRecord
 from orchestrator.ledger.sweeps.selection import ranked
-from orchestrator.report.answer import findings
+from orchestrator.report.answer import context, findings
 from orchestrator.report.summary import summarise
 from orchestrator.study.similarity import Similarity
 from tests import sweeps
@@ -89,6 +89,18 @@ def test_known_results_are_named_as_such_with_their_similarity(found: dict[str, 
     summary = summarise(replace(before, trials=tuple(trials)))
     assert f"Known results, measured elsewhere, of a.csv: {says}" in findings(summary)
     assert len(summary.rows) == len(summarise(history([])).rows)
+
+
+def test_the_trial_with_the_published_values_is_named() -> None:
+    document = {**_DOCUMENT, "published": {"source": "Table 5", "values": {"learning_rate": 1e-3}}}
+    before = history([], document=document)
+    trials = [
+        replace(trial, system_attrs={REPEATS: "Table 5"}) if trial.number == 0 else trial
+        for trial in before.trials
+    ]
+    summary = summarise(replace(before, trials=tuple(trials)))
+    assert "Trial 0 has the published values (Table 5)." in context(summary)
+    assert not [line for line in context(summarise(before)) if "has the published values" in line]
 
 
 def test_an_earlier_sweep_is_named_with_its_similarity() -> None:

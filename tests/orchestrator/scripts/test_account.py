@@ -184,5 +184,5 @@ def test_a_file_of_metrics_is_read_as_the_account(
     if is_read:
         assert (first.failure, first.step, first.metrics["val/loss"]) == (None, 2, 1.0)
     else:
-        assert "the file of the metrics must be a file of the script" in str(first.message)
+        assert "the metrics file must be a regular file of the script" in str(first.message)
         assert "1.0" not in (tmp_path / "log").read_text()

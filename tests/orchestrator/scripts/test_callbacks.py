@@ -1,4 +1,4 @@
-"""The callbacks of docs/trainables.md with the real packages, none of which this project installs.
+"""The callbacks of docs/frameworks.md with the real packages, none of which this project installs.
 
 In an environment with pytest, scikit-learn and some of the packages, without this project:
 `python -m pytest --noconftest -p no:cacheprovider -o addopts= tests/orchestrator/scripts/test_callbacks.py`.
@@ -21,7 +21,7 @@ from typing import Any, TypeGuard
 
 import pytest
 
-PAGE = Path(__file__).parents[3] / "docs" / "trainables.md"
+PAGE = Path(__file__).parents[3] / "docs" / "frameworks.md"
 STEPS, STOPPED_AT = 6, 4
 
 CLIENT = Path(__file__).parents[3] / "orchestrator" / "scripts" / "client" / "sweep_client" / "__init__.py"

@@ -6,6 +6,8 @@ import json
 import math
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from tensorboardX import SummaryWriter
 from orchestrator.scripts.metric_sources import (
     EventFiles,
     MetricTable,
+    MlflowCalls,
     PendingMetrics,
     PrintedMetrics,
     scalars_of,
@@ -139,6 +142,23 @@ def test_a_line_of_json_is_a_report(tmp_path: Path) -> None:
     assert read(source.reports(ended=False)) == expected
 
 
+def test_metrics_that_come_after_the_report_of_their_step_are_in_the_next_one(tmp_path: Path) -> None:
+    """The CSV logger of Lightning, for example, writes two rows of a step."""
+    file = tmp_path / "log.jsonl"
+    table, events = MetricTable(file, "step", NEEDED), EventFiles(tmp_path / "runs", NEEDED)
+    rows = [{"step": 1, "val/loss": 0.5}, {"step": 1, "train/loss": 0.75}, {"step": 2, "val/loss": 0.25}]
+    found: list[tuple[int, dict[str, float]]] = []
+    for number, row in enumerate(rows):
+        with file.open("a") as opened:
+            opened.write(json.dumps(row) + "\n")
+        with SummaryWriter(str(tmp_path / "runs"), filename_suffix=f".{number}") as writer:
+            writer.add_scalar(*list(row.items())[1], int(row["step"]))
+        table._looked_at = events._looked_at = 0.0
+        found += [*read(table.reports(ended=False)), *read(events.reports(ended=False))]
+    first, second = (1, {"val/loss": 0.5}), (2, {"train/loss": 0.75, "val/loss": 0.25})
+    assert found == [first, first, second, second]
+
+
 @pytest.mark.parametrize("name", ["metrics.csv", "metrics.jsonl"])
 def test_a_long_file_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """All of a file of any size was once read at a time, and its reports were kept in memory."""
@@ -171,7 +191,7 @@ def test_the_end_of_a_long_file_without_metrics_is_read(
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("step,val/loss\n1,2\n")
     (tmp_path / "metrics.csv").symlink_to(tmp_path / "secret")
-    with pytest.raises(Refusal, match="must be a file of the script"):
+    with pytest.raises(Refusal, match="must be a regular file of the script"):
         MetricTable(tmp_path / "metrics.csv", "step", NEEDED).reports(ended=True)
 
 
@@ -263,6 +283,117 @@ def test_a_script_reports_by_the_file_that_it_writes(runs: Runs) -> None:
     metrics = {"file": "{folder}/metrics.csv"}
     outcomes = runs.all(runs.command(WRITES, "{folder}/metrics.csv", steps=3, interval=1, metrics=metrics))
     assert [one.step for one in outcomes] == [1, 2, 3]
+
+
+LOGS = """
+import time
+import mlflow
+
+mlflow.log_param("rate", 0.5)
+for epoch in range(1, 4):
+    mlflow.log_metric("val/loss", 1 / epoch, step=epoch)
+    mlflow.log_metrics({"val/accuracy": epoch / 4, "train/loss": float("nan")}, step=epoch)
+    mlflow.log_metric("looks", 1)
+    mlflow.log_text("a note", "notes.txt")
+    time.sleep(0.3)
+print("where:", mlflow.active_run().info.run_id, mlflow.get_artifact_uri())
+"""
+
+
+def test_metrics_that_a_script_logs_with_mlflow_are_its_reports(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "not for scripts")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assigned = runs.command(LOGS, steps=3, interval=1, metrics={"source": "mlflow"})
+    outcomes = runs.all(replace(assigned, observed=("val/loss",)))
+    assert [(one.step, one.metrics["val/loss"], one.metrics["val/accuracy"]) for one in outcomes] == [
+        (1, 1.0, 0.25),
+        (2, 0.5, 0.5),
+        (3, pytest.approx(1 / 3), 0.75),
+    ], runs.log
+    assert math.isnan(outcomes[0].metrics["train/loss"])
+    assert outcomes[0].metrics["looks"] == 1
+    assert "sweep-trial-" in runs.log.partition("where: ")[2].split()[1], "artifacts are its own files"
+    assert outcomes[-1].done
+
+
+OWN_RUN = """
+import mlflow
+
+client = mlflow.MlflowClient()
+mlflow.set_experiment("mine")
+experiment = client.get_experiment_by_name("mine")
+created = client.create_run(experiment.experiment_id, run_name="a logger's")
+client.set_tag(created.info.run_id, "kind", "own")
+client.log_metric(created.info.run_id, "val/loss", 0.5, step=2)
+with mlflow.start_run(run_name="another"):
+    mlflow.set_tags({"a": 1})
+    mlflow.log_metric("val/loss", 0.25, step=4)
+client.set_terminated(created.info.run_id)
+"""
+
+
+def test_runs_that_a_script_creates_are_the_run_of_its_trial(runs: Runs) -> None:
+    """The logger of Lightning creates one, for example."""
+    assigned = runs.command(OWN_RUN, steps=4, interval=2, metrics={"source": "mlflow"})
+    outcomes = runs.all(replace(assigned, observed=("val/loss",)))
+    assert [(one.step, one.metrics["val/loss"]) for one in outcomes] == [(2, 0.5), (4, 0.25)], runs.log
+
+
+def test_the_first_value_of_a_step_counts_and_a_repeated_one_is_logged(runs: Runs) -> None:
+    """Without `step=`, MLflow logs everything at step 0."""
+    text = """
+    import mlflow
+    for value in (3.0, 2.0, 1.0):
+        mlflow.log_metric("val/loss", value)
+    """
+    assigned = runs.command(text, steps=4, interval=1, metrics={"source": "mlflow"})
+    outcomes = runs.all(replace(assigned, observed=("val/loss",)))
+    assert [(one.step, one.metrics.get("val/loss")) for one in outcomes] == [(0, 3.0), (0, None)], runs.log
+    assert "step 0 was reported before" in runs.log
+
+
+def _called(calls: MlflowCalls, call: str, **document: object) -> int:
+    address = f"{calls.variables['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/{call}"
+    request = urllib.request.Request(address, json.dumps(document).encode() if document else None)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_another_user_of_the_machine_reports_nothing(tmp_path: Path) -> None:
+    calls = MlflowCalls(tmp_path / "mlflow", NEEDED)
+    other, own = {"run_id": 32 * "0"}, {"run_id": calls.run}
+    metric = {"key": "val/loss", "value": 1.0, "step": 1}
+    try:
+        assert _called(calls, f"runs/get?run_id={32 * '0'}") == 404
+        assert _called(calls, "runs/log-metric", **other, **metric) == 200
+        assert calls.reports(ended=True) == []
+        assert _called(calls, "runs/log-metric", **own, **metric | {"value": "a word"}) == 400
+        assert _called(calls, "runs/log-metric", **own, value=1) == 400
+        assert _called(calls, "runs/log-batch", **own, metrics=[metric, {**metric, "step": "3"}]) == 200
+        assert read(calls.reports(ended=True)) == [(1, {"val/loss": 1.0}), (3, {"val/loss": 1.0})]
+    finally:
+        calls.close()
+
+
+def test_calls_without_end_keep_a_bounded_number_of_names(tmp_path: Path) -> None:
+    calls = MlflowCalls(tmp_path / "mlflow", NEEDED)
+    try:
+        for name in range(5_000):
+            calls.log([{"key": f"m{name}", "value": 1.0, "step": 1}])
+        calls.log([{"key": "val/loss", "value": 1.0, "step": 1}])
+        with pytest.raises(ValueError, match="at most 250 characters"):
+            calls.log([{"key": 251 * "a", "value": 1.0}])
+        ((_, metrics),) = read(calls.reports(ended=True))
+    finally:
+        calls.close()
+    assert len(metrics) == 2_001
+    assert metrics["val/loss"] == 1.0
 
 
 def test_no_import_of_a_vendor_reads_event_files() -> None:

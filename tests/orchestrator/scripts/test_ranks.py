@@ -42,10 +42,11 @@ class SecondNode:
 
     Args:
         assigned: Assignment of the attempt.
+        leaves: Whether the node is about to be taken away.
     """
 
-    def __init__(self, assigned: Assignment) -> None:
-        self._assigned = assigned
+    def __init__(self, assigned: Assignment, leaves: bool) -> None:
+        self._assigned, self._leaves = assigned, leaves
 
     def start(self) -> Rank:
         self._process = RankProcess(self._assigned, Rank(1, "127.0.0.1", 4000))
@@ -57,7 +58,7 @@ class SecondNode:
             return []
         report = self._process.look()
         self._ended = report.end is not None
-        return [report]
+        return [report._replace(must_leave=self._leaves)]
 
     def answer(self, step: int, *, go_on: bool) -> None:
         self._process.answer(step, go_on=go_on)
@@ -74,11 +75,14 @@ class Runs:
 
     Attributes:
         folder: of the script, the checkpoints and the log.
+        leaves: Whether the second node of the next attempt is about to be taken away.
     """
+
+    leaves = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.own = OwnProcess(lambda: SecondNode(self._assigned))
+        self.own = OwnProcess(lambda: SecondNode(self._assigned, self.leaves))
 
     def assigned(self, dies_at: int = 0, before: Outcome | None = None) -> Assignment:
         """Return an assignment of the script, resumed after an outcome if one is given."""
@@ -120,6 +124,17 @@ def test_the_first_node_reports_and_all_get_its_answer(runs: Runs) -> None:
     log = (runs.folder / "trial.log").read_text()
     assert "attempt 1: rank 0 at 3" in log
     assert "attempt 1: node 1: rank 1 at 2" in log
+
+
+def test_a_node_that_is_taken_away_interrupts_all_and_its_worker_begins_no_other_attempt(runs: Runs) -> None:
+    runs.leaves = True
+    *_, interrupted = runs.all(runs.assigned(dies_at=3))
+    assert interrupted.interrupted
+    assert runs.own.loses_node, "its placement group contains the node"
+    runs.leaves = False
+    *_, last = runs.all(runs.assigned(before=interrupted))
+    assert (last.step, last.metrics["val/loss"]) == (3, 6)
+    assert not runs.own.loses_node
 
 
 def test_the_failure_of_one_node_ends_all_and_the_attempt_resumes_on_all(runs: Runs) -> None:

@@ -253,7 +253,7 @@ def test_an_unfinished_sweep_is_refused(sessions: Sessions) -> None:
     sweep = sessions.sweep(2)
     session = sessions.open(sweep)
     train(session, launch(session))
-    with pytest.raises(BadInput, match="must wait for the end"):
+    with pytest.raises(BadInput, match="must wait until the sweep has ended"):
         entered(sessions, longer(sweep))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from optuna.trial import TrialState
@@ -19,6 +20,7 @@ from orchestrator.storage.paths import checkpoint_stem
 from orchestrator.study.study import Study
 from tests.orchestrator.session.sessions import (
     NODE_WAIT,
+    SPACE,
     FixedShare,
     Sessions,
     failure,
@@ -644,3 +646,31 @@ def test_a_trial_that_is_cut_is_not_charged(sessions: Sessions, is_killed: bool)
     again = launch(session)
     assert again.trial_key == first.trial_key
     assert (again.resume.step if again.resume else 0) == (0 if is_killed else 5)
+
+
+def test_the_similarity_of_an_earlier_sweep_is_recorded_while_the_sweep_runs(sessions: Sessions) -> None:
+    """It used to be recorded when the session had ended, so that reports before did not know it."""
+    earlier = searched_with_rising_values(sessions)
+    text = SPACE.replace("BUDGET", "32").replace("random: {seed: 3}", "tpe: {seed: 3}")
+    session = sessions.open(sessions.of(f"{text}warm_start: [{earlier}]\n"))
+
+    def recorded() -> dict[str, Any]:
+        record = sessions.ledger.sweep(session.sweep.id)
+        assert record is not None
+        return dict(record.facts["similarity"][earlier])
+
+    session.check_limits()
+    assert recorded() == {"results": 6, "shared": 0, "correlation": None, "weight": 0.0}
+    for count in range(1, 5):
+        train(session, launch(session), value=1 - count / 10)
+        session.check_limits()
+        assert recorded()["shared"] == count
+    assert recorded()["correlation"] == pytest.approx(1.0), "the best earlier setting is repeated first"
+
+
+def searched_with_rising_values(sessions: Sessions) -> str:
+    """Return the id of a sweep of six complete trials, each of which is better than the one before."""
+    session = sessions.open(sessions.sweep(6))
+    for count in range(6):
+        train(session, launch(session), value=count / 10)
+    return session.sweep.id

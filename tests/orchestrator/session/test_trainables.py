@@ -273,7 +273,7 @@ def test_everything_that_a_network_has(
     run(sessions.open(sweep))
     found = Sweep.find(sweep.id, root=sessions.paths.root)
     assert list(found.trials["state"]) == ["COMPLETE"] * len(found.trials)
-    assert found.report().html.exists()
+    assert found.write_report().html.exists()
     best = found.best
     assert best is not None
     exported = tmp_path_factory.mktemp("exported") / "best"
@@ -287,7 +287,7 @@ def test_everything_that_a_network_has(
         ):
             best.evaluate()
     with pytest.raises(
-        BadInput, match="cannot be loaded as one, because it does not train a built-in model"
+        BadInput, match="cannot be loaded as a network, because it does not train a built-in model"
     ) as refused:
         best.predictor()
     assert ("trained_program" if kind == "program" else "`export`") in refused.value.remedy

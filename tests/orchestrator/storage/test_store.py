@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import numpy as np
@@ -66,6 +67,25 @@ def test_another_machine_fetches_a_kept_checkpoint(where: Paths, tmp_path: Path)
     assert arrays["w"].tolist() == [0, 1, 2, 3, 4, 5]
     assert facts == {"step": 10}
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_local_copy_that_vanishes_before_it_is_read_is_downloaded_again(
+    where: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, read, reads = saved(where), checkpoint.load, []
+    store.keep(kept.folder, url_of(where))
+
+    def vanishing(folder: Path, digest: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        reads.append(folder)
+        if len(reads) == 1:
+            shutil.rmtree(folder)
+        return read(folder, digest)
+
+    monkeypatch.setattr(checkpoint, "load", vanishing)
+    arrays, facts = store.load(kept.folder, url_of(where), kept.digest)
+    assert len(reads) == 2
+    assert arrays["w"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert facts == {"step": 10}
 
 
 def test_a_checkpoint_is_on_this_machine_or_in_the_store(where: Paths, tmp_path: Path) -> None:

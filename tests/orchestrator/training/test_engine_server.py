@@ -416,7 +416,7 @@ def test_a_closed_server_refuses_what_comes_late(tmp_path: Path) -> None:
     ]
     server.close()
     for answer in late:
-        with pytest.raises(Closed, match="given back"):
+        with pytest.raises(Closed, match="was released"):
             answer.result(timeout=0)
     with pytest.raises(Closed):
         server.submit(trial, "worker", first=True)

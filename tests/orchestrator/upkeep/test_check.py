@@ -180,7 +180,7 @@ def test_what_a_killed_worker_has_left_is_a_finding_once_the_sweep_is_finished(s
     assert (site.problems(), site.leftovers()) == ([], [f"{SWEEP_ID}-0/.step-20-staged"])
     site.writer.set_sweep_state("COMPLETE")
     (problem,) = site.problems()
-    assert problem.endswith("/.step-20-staged: a checkpoint has a row in the ledger, this one has none")
+    assert problem.endswith("/.step-20-staged: checkpoint without a row in the ledger")
     assert site.leftovers() == []
 
 
@@ -189,7 +189,7 @@ def test_the_folder_of_an_unknown_trial_is_always_a_finding(site: Site) -> None:
     (site.folder / "orphan").mkdir()
     site.writer.set_sweep_state("INTERRUPTED", "stopped by SIGINT")
     (problem,) = site.problems()
-    assert "this one to none" in problem
+    assert "without a trial in the ledger" in problem
     assert site.leftovers() == []
 
 
@@ -308,22 +308,22 @@ def _change_a_row(site: Site) -> None:
         (_damage_weights, "/arrays.npz: must have SHA-256"),
         (_exchange_checkpoint, "/manifest.json: must have SHA-256"),
         (_remove_checkpoint, "/manifest.json: does not exist"),
-        (_leave_orphans, "step-5: a checkpoint has a row in the ledger, this one has none"),
-        (_leave_orphans, "orphan: a checkpoint folder belongs to a trial of the ledger, this one to none"),
-        (_drop_the_best, f"{SWEEP_ID}-0: a COMPLETE trial keeps the checkpoint of its best step"),
-        (_leave_a_gap, r"without gaps, missing \[3\]"),
-        (_leave_a_gap, rf"a COMPLETE sweep has finished trials only \(got {SWEEP_ID}-4\)"),
-        (_name_wrongly, f"{SWEEP_ID}-7: its key must end in its number"),
-        (_finish_without_training, rf"a COMPLETE trial has {STEPS} steps \(got 0\)"),
-        (_prune_at_the_end, f"a PRUNED trial ends before step {STEPS}"),
-        (_fail_without_a_cause, "a FAILED trial has a cause"),
-        (_end_without_a_time, "only a finished trial has a time of its end"),
-        (_miscount_attempts, r"attempts are numbered 1 to 2 \(got 0 of them\)"),
-        (_report_beyond_the_end, f"reports are between step 0 and {STEPS}"),
-        (_report_backwards, "a later step is reported by the same attempt or a later one"),
-        (_value_that_was_not_reported, r"its value is the one it reported at its best step, 0.5 \(got 0.9\)"),
-        (_score_otherwise, rf"{SWEEP_ID}-0: the mean of its scores on test is its metric, 0.6 \(got 0.66"),
-        (_stop_driving, f"{SWEEP_ID}: a sweep is WAITING only while a driver runs it"),
+        (_leave_orphans, "step-5: checkpoint without a row in the ledger"),
+        (_leave_orphans, "orphan: checkpoint folder without a trial in the ledger"),
+        (_drop_the_best, f"{SWEEP_ID}-0: is COMPLETE without a checkpoint of its best step"),
+        (_leave_a_gap, r"lacks the search trials with the numbers \[3\]"),
+        (_leave_a_gap, f"is COMPLETE with unfinished trials: {SWEEP_ID}-4"),
+        (_name_wrongly, f"{SWEEP_ID}-7: has a key that does not match its number"),
+        (_finish_without_training, f"is COMPLETE at step 0 of {STEPS}"),
+        (_prune_at_the_end, f"is PRUNED, but has all {STEPS} steps"),
+        (_fail_without_a_cause, "is FAILED without a cause"),
+        (_end_without_a_time, "is FAILED without an end time"),
+        (_miscount_attempts, "has 0 of the attempts 1 to 2"),
+        (_report_beyond_the_end, f"has reports outside of steps 0 to {STEPS}"),
+        (_report_backwards, "has a later step that was reported by an earlier attempt"),
+        (_value_that_was_not_reported, "has the value 0.9, but its best step reported 0.5"),
+        (_score_otherwise, f"{SWEEP_ID}-0: has the metric 0.6 on test, but the mean of its scores is 0.66"),
+        (_stop_driving, f"{SWEEP_ID}: is WAITING, but no driver runs it"),
         (_change_a_row, f"ledger table trial, row key='{SWEEP_ID}-0': does not match the digest"),
     ],
 )
@@ -423,7 +423,7 @@ def test_a_file_that_a_worker_moves_meanwhile_is_no_error(
 @pytest.mark.parametrize("state", ["RUNNING", "WAITING", "PAUSED"])
 def test_a_state_that_needs_a_driver_is_a_finding_without_one(site: Site, state: SweepState) -> None:
     site.writer.set_sweep_state(state)
-    assert site.problems() == [f"{SWEEP_ID}: a sweep is {state} only while a driver runs it, and none does"]
+    assert site.problems() == [f"{SWEEP_ID}: is {state}, but no driver runs it"]
 
 
 def test_the_value_of_a_trial_is_compared_with_its_report_of_step_0(site: Site) -> None:
@@ -438,7 +438,7 @@ def test_the_value_of_a_trial_is_compared_with_its_report_of_step_0(site: Site) 
     site.writer.end_attempt(attempt.id, "ENDED", None, "COMPLETE", 0.9, 0)
     site.writer.set_sweep_state("COMPLETE")
     assert [problem.partition(": ")[2] for problem in site.problems()] == [
-        "its value is the one it reported at its best step, 0.5 (got 0.9)"
+        "has the value 0.9, but its best step reported 0.5"
     ]
 
 

@@ -179,14 +179,14 @@ def test_reports_of_another_trial_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     found = root.found()
     assert found.keys() == {robbed, thief}
-    origin = f"the reports of a trial are in its own log (got steps 2, 4, 6 in that of {thief})"
+    origin = f"has reports that its own log lacks: steps 2, 4, 6 in the log of {thief}"
     assert any(each.startswith(origin) and each.endswith(REMEDY) and A in each for each in found[robbed])
 
 
 def test_reports_that_another_trial_has_got_are_found(root: Root) -> None:
     _, thief = lend_twice(root)
-    (missing,) = [each for each in root.found()[thief] if "lacks" in each]
-    must = "the ledger has all reports of a COMPLETE trial, this one lacks steps 2, 4, 6; the results of"
+    (missing,) = [each for each in root.found()[thief] if "without the reports" in each]
+    must = "is COMPLETE without the reports of steps 2, 4, 6; do not trust the results of"
     assert missing.startswith(f"{must} {B}")
     assert missing.endswith(REMEDY)
 
@@ -195,15 +195,15 @@ def test_two_attempts_in_one_process_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     found = root.found()
     for one, other in ((robbed, thief), (thief, robbed)):
-        pair = f"attempt 1 of {one} and attempt 1 of {other} both had process 12 of node-1"
-        assert any(f"a process has one attempt at a time, but {pair}; " in each for each in found[one])
+        pair = f"attempt 1 of {one} and attempt 1 of {other} both used process 12 on node-1"
+        assert any(f"shared a process: {pair}; " in each for each in found[one])
 
 
 def test_a_sweep_is_checked_against_those_that_ran_beside_it(root: Root) -> None:
     """`check` with the name of one sweep tells whose reports its trials have."""
     robbed, thief = lend_twice(root)
     assert root.found(A).keys() == {robbed}
-    assert any(f"in that of {thief}" in each for each in root.found(A)[robbed])
+    assert any(f"in the log of {thief}" in each for each in root.found(A)[robbed])
     assert root.found(B).keys() == {thief}
 
 
@@ -219,7 +219,7 @@ def test_values_that_no_log_has_are_found(root: Root) -> None:
     robbed, thief = lend_twice(root)
     root.paths.log(B, thief).unlink()
     (problem,) = [each for each in root.found()[robbed] if "reports" in each]
-    assert problem.startswith("the reports of a trial are in its own log (got steps 2, 4, 6 in none); ")
+    assert problem.startswith("has reports that its own log lacks: steps 2, 4, 6 in no log; ")
 
 
 def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
@@ -229,8 +229,8 @@ def test_checkpoints_of_another_trial_are_found(root: Root) -> None:
         log.unlink()
     assert root.found().keys() == {robbed}
     (problem,) = root.found()[robbed]
-    must = "the checkpoints of a trial are in its own folder"
-    assert problem.startswith(f"{must} (got step 4 in that of {thief} and step 6 in that of {thief}); ")
+    places = f"step 4 in the folder of {thief} and step 6 in the folder of {thief}"
+    assert problem.startswith(f"has checkpoints in other folders: {places}; ")
 
 
 def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
@@ -246,10 +246,10 @@ def test_another_trial_of_the_same_sweep_is_found(root: Root) -> None:
     root.finish(A)
     found = root.found(A)
     assert [each.partition(";")[0] for each in found[f"{A}-0"]] == [
-        f"the reports of a trial are in its own log (got steps 2, 3 in that of {A}-1)"
+        f"has reports that its own log lacks: steps 2, 3 in the log of {A}-1"
     ]
     assert [each.partition(";")[0] for each in found[f"{A}-1"]] == [
-        "the ledger has all reports of a COMPLETE trial, this one lacks steps 2, 3"
+        "is COMPLETE without the reports of steps 2, 3"
     ]
 
 
@@ -265,7 +265,7 @@ def test_a_report_that_nobody_has_is_found(root: Root) -> None:
     root.end(attempt)
     root.finish(A)
     (problem,) = root.found(A)[f"{A}-3"]
-    assert "lacks steps 3, 6;" in problem
+    assert "without the reports of steps 3, 6;" in problem
 
 
 def test_a_network_reports_at_each_multiple_of_the_interval(root: Root) -> None:
@@ -277,7 +277,7 @@ def test_a_network_reports_at_each_multiple_of_the_interval(root: Root) -> None:
     root.end(attempt)
     root.finish()
     (problem,) = root.found("net-0000000c").popitem()[1]
-    assert "lacks step 3;" in problem
+    assert "without the reports of step 3;" in problem
 
 
 def test_the_command_names_the_trials(root: Root) -> None:

@@ -56,10 +56,10 @@ def changed(statement: str) -> Callable[[Path], None]:
 ONCE_MORE = "SELECT key, value, timestamp + 1, run_uuid, step, is_nan FROM metrics WHERE step = 40"
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "gone": (Path.unlink, "unable to open"),
-    "a point lost": (changed("DELETE FROM metrics WHERE step = 80"), "missing"),
-    "a point twice": (changed(f"INSERT INTO metrics {ONCE_MORE}"), "more often"),
-    "a run lost": (changed("DELETE FROM tags WHERE key = 'trial.key'"), "one run of a trial (got 0)"),
-    "a run not ended": (changed("UPDATE runs SET status = 'RUNNING'"), "is FINISHED in MLflow (got RUNNING)"),
+    "a point lost": (changed("DELETE FROM metrics WHERE step = 80"), "reported points in MLflow"),
+    "a point twice": (changed(f"INSERT INTO metrics {ONCE_MORE}"), "repeated point"),
+    "a run lost": (changed("DELETE FROM tags WHERE key = 'trial.key'"), "0 runs in MLflow instead of one"),
+    "a run not ended": (changed("UPDATE runs SET status = 'RUNNING'"), "is RUNNING in MLflow instead of"),
 }
 
 
@@ -153,7 +153,7 @@ def test_runs_that_an_older_database_lacks_are_delivered_again(delivered: Paths)
             connection.execute(f"DELETE FROM {table} WHERE run_uuid IN ({named})")
         connection.execute("UPDATE runs SET status = 'RUNNING' WHERE name = '0001'")
         connection.execute("DELETE FROM metrics WHERE step > 80")
-    assert any("one run of a trial (got 0)" in problem for problem in findings(delivered))
+    assert any("0 runs in MLflow instead of one" in problem for problem in findings(delivered))
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
         assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0)[1] == 0
     assert findings(delivered) == []

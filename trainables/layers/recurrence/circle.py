@@ -69,8 +69,9 @@ def _of_moderate(angle: Array) -> Pair:
 def _with_large(angle: Array, moderate: Pair) -> Pair:
     """Return the pair with XLA's own answers to angles beyond `LARGEST`, if there are any.
 
-    A loop and no `cond`: under `vmap` a `cond` always computes both sides, and a loop runs while any of the
-    batch asks for it, leaving the rest as it is. The angles change in it, or XLA would move the work out.
+    This is a loop instead of a `cond`: under `vmap`, a `cond` always computes both sides, while a loop runs
+    only as long as an element of the batch needs it and leaves the others unchanged. The angles change inside
+    the loop, because XLA would otherwise move the work out of it.
     """
 
     def large(angle: Array) -> Array:

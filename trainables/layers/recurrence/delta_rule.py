@@ -28,7 +28,8 @@ def delta_rule(steps: Steps, state: Array, algorithm: str) -> tuple[Array, Array
     """Return the outputs of one head, (R / every, V), and its next state (K, V).
 
     Args:
-        steps: Steps of the head. With several steps an output, the last one of each output answers its query.
+        steps: Steps of the head. With several steps per output, the last one of each output answers its
+            query.
         state: S before the first step, (K, V).
         algorithm: A name of `RULES`.
     """

@@ -73,14 +73,14 @@ def launch(
     outputs: Sequence[tuple[pl.BlockSpec, Shape]],
     warps: int,
 ) -> list[Array]:
-    """Run a kernel once for each point of the grid, on a GPU compiled, elsewhere interpreted.
+    """Run a kernel once for each point of the grid: compiled on a GPU, interpreted elsewhere.
 
     Args:
         kernel: Function of the parts of all inputs and then of all outputs that belong to a program.
         grid: The number of programs along each axis.
-        inputs: How each array is cut, and the array.
-        outputs: How each output is cut, and an array of its shape and type.
-        warps: Groups of 32 threads in a program.
+        inputs: Block specification of each array, and the array.
+        outputs: Block specification of each output, and an array of its shape and type.
+        warps: Number of groups of 32 threads in a program.
     """
     specs, arrays = zip(*inputs, strict=True)
     call = partial(

@@ -75,7 +75,7 @@ class Tiles:
         return pl.BlockSpec((None, 2, self.block), lambda row, _, block: (row, 0, block))
 
     def state(self) -> pl.BlockSpec:
-        """Return a program's part of (rows, chunks, 2, N): that of its chunk."""
+        """Return the block specification of (rows, chunks, 2, N): a program sees the entry of its chunk."""
         return self.steps(None)
 
     def steps(self, count: int | None) -> pl.BlockSpec:

@@ -106,7 +106,7 @@ def _launch(kernel: Callable[..., None], inputs: Sequence[Array], outputs: Seque
 
 
 def _run(*arrays: Reference) -> None:
-    """Run all chunks: steps and state in; outputs, the last state, and if asked the state before each out."""
+    """Run all chunks: write the outputs, the last state and, on request, the state before each chunk."""
     steps, (start, outputs, final, *before) = Steps(*arrays[:5]), arrays[5:]
 
     def chunk(index: Array, state: Array) -> Array:
@@ -120,7 +120,7 @@ def _run(*arrays: Reference) -> None:
 
 
 def _run_back(*arrays: Reference) -> None:
-    """Run all chunks backwards: steps, states before chunks and cotangents in; their gradients out."""
+    """Run all chunks backwards: write the gradients of steps and states from the cotangents."""
     steps, (before, of_outputs, of_final), of_steps = Steps(*arrays[:5]), arrays[5:8], arrays[8:13]
     count = len(before)
 

@@ -44,14 +44,14 @@ Affine = tuple[Number, Number]
 
 @dataclass(frozen=True)
 class Tiles:
-    """How arrays are cut: a program works on one chunk of time and one block of channels.
+    """Tiling of arrays: a program works on one chunk of time and one block of channels.
 
     Attributes:
         length: L.
         planes: 1 for real numbers, 2 for complex ones.
         channels: N.
-        size: Steps a chunk, a power of two near sqrt(L).
-        block: Channels a program, a power of two.
+        size: Steps per chunk, a power of two near sqrt(L).
+        block: Channels per program, a power of two.
     """
 
     length: int

@@ -221,7 +221,7 @@ def in_blocks(lower: Array) -> Array:
 
 
 def at_once(lower: Array) -> Array:
-    """Return the inverse by products of whole matrices, for a power of two n."""
+    """Return the inverse of a small (n, n) matrix by block doubling from size 1; n is a power of two."""
     return _joined(jnp.eye(len(lower)), lower, 1)
 
 

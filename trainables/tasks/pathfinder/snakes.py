@@ -145,7 +145,7 @@ class _Pairs:
 
     Attributes:
         fields: Fields of the attempts.
-        heads: (b, 2, c, 2) the pixels that the paddles so far are drawn from.
+        heads: (b, 2, c, 2) start pixels of the paddles drawn so far.
         headings: (b, 2, c) index in the tables' headings.
     """
 

@@ -14,7 +14,7 @@ import sweep_client
 
 
 class Report(Callback):
-    """Reports the metrics of each epoch with the model, and stops when the sweep says so."""
+    """Reports the metrics of each epoch with the model, and stops when the sweep requests it."""
 
     def __init__(self) -> None:
         super().__init__()

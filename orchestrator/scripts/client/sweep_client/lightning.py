@@ -15,7 +15,7 @@ import sweep_client
 
 
 class Report(Callback):
-    """Reports the metrics of each epoch with a checkpoint, and stops when the sweep says so."""
+    """Reports the metrics of each epoch with a checkpoint, and stops when the sweep requests it."""
 
     def __init__(self) -> None:
         self.trial = sweep_client.current()

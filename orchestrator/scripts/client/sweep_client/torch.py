@@ -77,7 +77,7 @@ def _restore(folder: Path, parts: dict[str, Any]) -> None:
 
 
 def _is_shared(part: Any) -> bool:
-    """Return True for what is equal on all ranks."""
+    """Return True for a part that is equal on all ranks."""
     kinds = (torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)
     return isinstance(part, kinds)
 

@@ -137,7 +137,7 @@ def test_a_draft_says_why_an_option_is_left_out() -> None:
         "train.py",
     )
     for line in (
-        "# Not searched: --use-norm (type=bool takes every word for true, also False).",
+        "# Not searched: --use-norm (type=bool reads every word as true, even False).",
         "# Not searched: --level (its choices are not written out).",
         "# Not searched: --precision (fewer than two of its choices can be given as words of a command).",
         "# Not searched: --flag (what str2bool makes of a word is not known).",
@@ -272,10 +272,24 @@ def test_the_metric_that_judges_a_model_is_guessed(
     assert found is not None
     assert (found.objective, found.direction, found.line) == (objective, direction, 2)
     if printed is not None:
-        source = PrintedMetrics(found.patterns, [objective], 1)
+        source = PrintedMetrics(found.source, [objective], 1)
         source.print(printed)
         (report,) = (json.loads(one) for one in source.reports(ended=True))
-        assert report == {"step": 3 if "step" in found.patterns else 1, "metrics": {objective: 0.5}}
+        assert report == {"step": 3 if "step" in found.source else 1, "metrics": {objective: 0.5}}
+
+
+def test_metrics_that_a_script_logs_with_mlflow_are_those_of_the_draft(tmp_path: Path) -> None:
+    logs = '        mlflow.log_metrics({"train/loss": 1, "val/accuracy": 2}, step=epoch)\n'
+    text, sweep = drafted(tmp_path, CLICK + logs)
+    assert sweep.trainable is not None
+    assert sweep.trainable.metrics == {"source": "mlflow"}
+    assert sweep.objective_metrics == ("val/accuracy",)
+    assert "# Guessed: maximize val/accuracy, which line 1" in text
+    assert "of train.py logs with MLflow." in text
+    found = metrics_in(ast.parse("mlflow.log_metric('val/loss', 1, 3)"))
+    assert found is not None
+    assert (found.objective, found.source) == ("val/loss", {"source": "mlflow"})
+    assert metrics_in(ast.parse("mlflow.log_metric('val/loss', 1)")) is None, "all would be at step 0"
 
 
 HYDRA = """
