@@ -326,7 +326,11 @@ def _figures(
     attempts, now, most = ledger.attempts(record.id), ledger.now(), _most_trials(record.document)
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None
-    figures: dict[str, Any] = {"cost": cost(record, attempts, states, trials_limit=wanted, now=until)}
+    figures: dict[str, Any] = {
+        "best": None,
+        "chosen": None,
+        "cost": cost(record, attempts, states, trials_limit=wanted, now=until),
+    }
     if "direction" in record.facts and preference_of(record) is not None:
         values = read_values(ledger, record, trials)
         maximize = record.facts["direction"] == "maximize"

@@ -211,6 +211,7 @@ def test_both_backends_answer_the_same(client: Client, method: str) -> None:
 OF_A_SWEEP: dict[str, Callable[[Sweep], Any]] = {
     "status": lambda sweep: sweep.status(),
     "pareto": lambda sweep: sweep.pareto(),
+    "result": lambda sweep: sweep.result(),
     "analysis": lambda sweep: sweep.analysis(),
     "compare": lambda sweep: sweep.compare("retrieval", tuning=True),
 }
