@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Stat
 from orchestrator.client.names import no_sweeps, one_of
 from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.notes import note_of, notes_of_sweeps
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
@@ -52,7 +53,19 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
         begun = [
             overview(ledger, record, submitted.pop(record.id, None), classes) for record in ledger.sweeps()
         ]
-        return [*begun, *(overview(ledger, None, entry, classes) for entry in submitted.values())]
+        waiting = [overview(ledger, None, entry, classes) for entry in submitted.values()]
+        return with_notes(ledger, [*begun, *waiting])
+
+
+def with_notes(ledger: Ledger, listed: Sequence[Status]) -> list[Status]:
+    """Return sweeps with their tags and favourites, which one query reads."""
+    notes = notes_of_sweeps(ledger)
+    return [
+        replace(each, tags=notes[each.id].tags, favourite=notes[each.id].favourite)
+        if each.id in notes
+        else each
+        for each in listed
+    ]
 
 
 def overview(
@@ -108,6 +121,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
     trials = ledger.trials(sweep_id) if row["state"] in FINISHED_SWEEP else ()
+    note = note_of(ledger, sweep_id)
     return DetailedStatus(
         **{**row, "priority_class": chosen.priority_class},
         direction=record.facts.get("direction") if record else None,
@@ -121,6 +135,9 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         revision=chosen.revision,
         mlflow=mlflow_run(ledger, sweep_id, row["task"], sweep_id, workspace),
         exit_code=_exit_code(row, submission, failed=any(trial.state == "FAILED" for trial in trials)),
+        tags=note.tags if note else (),
+        favourite=note is not None and note.favourite,
+        note=note,
     )
 
 
