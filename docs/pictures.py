@@ -101,7 +101,7 @@ def page(address: str, token: str, sweep_id: str) -> None:
         open_sweep(chrome, address, sweep_id)
         chrome.set_window_size(1400, 1300)
         browser.until("a curve", lambda: chrome.find_elements("css selector", "#curves polyline.running"))
-        browser.until("a speed", lambda: re.search(r"\d s$", shown_text(chrome, "running"), re.MULTILINE))
+        browser.until("a time left", lambda: shown_text(chrome, "left").startswith("about"))
         browser.picture(chrome, "page-sweep-light")
         media = [{"name": "prefers-color-scheme", "value": "dark"}]
         chrome.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})

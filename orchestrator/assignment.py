@@ -18,6 +18,10 @@ SIZE = "size/"
 """Prefix of the metrics of a `trainables.cost.Cost`, in a trial's first report."""
 
 
+OUT_OF_GPU_MEMORY = "out of GPU memory"
+"""Cause of a failure on a GPU whose memory is full; that of the machine's memory is `out of memory`."""
+
+
 def shown_as(metric: str) -> str:
     """Return the key of a metric in the results that Ray Tune and stopping rules read.
 
@@ -162,8 +166,8 @@ class Outcome:
             `seconds/...`, and in a trial's first report `size/...`.
         checkpoint: Checkpoint at `step`, or None if nothing was saved since the last outcome.
         interrupted: Whether the attempt ended because of a stop request, perhaps before it began.
-        failure: Cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `time limit`, `disk
-            limit`, `error`), or None.
+        failure: Cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `out of GPU memory`,
+            `time limit`, `disk limit`, `error`), or None.
         message: Message about the failure, in one line.
         engine: Name of the shared engine that answered, or None.
         node: Name of the attempt's machine.

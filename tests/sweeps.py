@@ -216,14 +216,21 @@ def checkpoint(record: TrialRecord, path: str) -> CheckpointRecord:
     return CheckpointRecord(record.key, record.best_step, "best", path, "beef" * 16, 123_456, {})
 
 
-def fill(ledger: Ledger, folder: Path, records: Sequence[TrialRecord] | None = None) -> None:
-    """Write the sweep to a ledger as a driver does, without its last state."""
+def fill(
+    ledger: Ledger, folder: Path, records: Sequence[TrialRecord] | None = None, *, evaluated: bool = True
+) -> None:
+    """Write the sweep to a ledger as a driver does, without its last state.
+
+    With `evaluated`, the best complete trial was evaluated on the test split.
+    """
     members = list(records or trials())
     record = sweep_record(state="RUNNING", finished_at=None)
     create_sweep(ledger, record, events=[events.sweep_started(record, SPECIFICATION)])
     writer = writer_of(ledger)
     for trial_record in members:
         run_trial(writer, trial_record, folder)
+    if not evaluated:
+        return
     best = _best(members)
     test = evaluation(best)
     point = events.metrics(best.key, test.step, test.metrics, events.milliseconds(test.at))

@@ -85,7 +85,7 @@ def test_a_report_is_written_by_the_wheel_alone(wheel: Path, tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert Path(done.stdout.strip()).stat().st_size > 1_000_000
+    assert Path(done.stdout.strip()).stat().st_size > 600_000, "plotly.js is in the page"
 
 
 @pytest.mark.slow

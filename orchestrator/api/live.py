@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
 from orchestrator.api.priorities import queue
-from orchestrator.api.status import status
+from orchestrator.api.status import history_of, speed_of, status
 from orchestrator.api.trial import unshown_metrics
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import (
@@ -22,6 +22,7 @@ from orchestrator.client.answers import (
     Budget,
     LearningCurves,
     LiveSweep,
+    ReferenceValue,
     RunningTrial,
     SweepEvent,
     TrialCurve,
@@ -30,21 +31,18 @@ from orchestrator.client.names import one_of
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.user_records import AuditEntry
-from orchestrator.ledger.pool.rates import FinishRate
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.records import (
-    FINISHED_TRIAL,
     AttemptRecord,
     CurvePoint,
-    ReportRecord,
     SweepRecord,
     TrialRecord,
     by_trial,
+    trial_key,
     trial_label,
 )
-from orchestrator.ledger.sweeps.selection import order, preference_of, ranked, violations_of
-from orchestrator.session.board import Progress, time_left
-from orchestrator.session.limits import spent
+from orchestrator.ledger.sweeps.selection import order
+from orchestrator.ledger.sweeps.standing import HistoryPoint, spent
 
 Item = TypeVar("Item")
 
@@ -54,7 +52,10 @@ MOST_RUNNING = 64
 MOST_EVENTS = 20
 """Largest number of events, the newest ones."""
 
-_SPEED_REPORTS = 8
+MOST_POINTS = 500
+"""Number of points of a long history beside its improvements."""
+
+_FIRST_REPORTS = 10
 
 
 def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSweep:
@@ -79,17 +80,16 @@ def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSwee
         running = () if is_idle else tuple(_running(ledger, record, trials))
         budget = _budget(record, attempts, ledger.now() if "RUNNING" in now.trials else None)
         latest = events(ledger.recent_attempts(record.id, MOST_EVENTS), asked)
-    ends_at = None
-    if now.state == "RUNNING":
-        left = _seconds_left(trials, attempts, running, now.progress)
-        now = replace(now, progress=replace(now.progress, seconds_left=left))
-        ends_at = None if left is None else time.time() + left
-    best: tuple[float, ...] = ()
-    if preference_of(record) is not None:
-        with Workspace.at(root).ledger() as ledger:
-            violations = violations_of(ledger, record)
-        best = best_values(trials, maximize=record.facts["direction"] == "maximize", violations=violations)
-    return LiveSweep(now, running, best, place, budget, ends_at, latest)
+        points = thinned_history(history_of(ledger, record, trials))
+    ends_at = None if now.time_left is None else time.time() + now.time_left.likely
+    best = tuple(point.best for point in points)
+    return LiveSweep(now, running, best, place, budget, ends_at, latest, points)
+
+
+def thinned_history(points: Sequence[HistoryPoint]) -> list[HistoryPoint]:
+    """Return at most about `MOST_POINTS` points of a history: the improvements and evenly spaced others."""
+    kept = {point.number for point in thinned(points, MOST_POINTS)}
+    return [point for point in points if point.is_improvement or point.number in kept]
 
 
 def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tuple[SweepEvent, ...]:
@@ -108,74 +108,12 @@ def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tu
     return tuple(sorted(latest, key=lambda event: event.at, reverse=True)[:MOST_EVENTS])
 
 
-def best_values(
-    trials: Sequence[TrialRecord], *, maximize: bool, violations: Mapping[str, float] | None = None
-) -> tuple[float, ...]:
-    """Return the value of the best trial so far after each candidate, in the order of their ends.
-
-    Args:
-        trials: Trials of the sweep, of any role and state.
-        maximize: Whether larger values of the objective are better.
-        violations: `total_violation` by trial key; a feasible trial is better than any other.
-    """
-    best_first = ranked(trials, maximize=maximize, violations=violations)
-    rank = {trial.key: place for place, trial in enumerate(best_first)}
-    best: list[TrialRecord] = []
-    for trial in sorted(best_first, key=lambda trial: (trial.finished_at or 0.0, trial.number)):
-        best.append(trial if not best else min(best[-1], trial, key=lambda one: rank[one.key]))
-    return tuple(trial.value for trial in best if trial.value is not None)
-
-
-def _seconds_left(
-    trials: Sequence[TrialRecord],
-    attempts: Iterable[AttemptRecord],
-    running: Sequence[RunningTrial],
-    progress: Progress,
-) -> float | None:
-    """Return the seconds until all trials of the search have ended, or None if unknown."""
-    ended = {trial.key for trial in trials if trial.state in FINISHED_TRIAL}
-    took: dict[str, float] = dict.fromkeys(ended, 0.0)
-    for attempt in attempts:
-        if attempt.trial_key in ended and attempt.ended_at is not None and attempt.taken_at is not None:
-            took[attempt.trial_key] += max(0.0, attempt.ended_at - attempt.taken_at)
-    going = progress.states.get("RUNNING", 0)
-    own = [trial.seconds_left for trial in running] + [None] * max(0, going - len(running))
-    whole = [trial.total_steps / trial.steps_per_second for trial in running if trial.steps_per_second]
-    waiting = max(0, progress.wanted - progress.settled - going)
-    return time_left([*took.values()] or whole, own, waiting)
-
-
-def seconds_left(trials: Sequence[TrialRecord], wanted: int) -> float | None:
-    """Return the seconds until the end of all search trials, at the rate of the last twenty trials.
-
-    Args:
-        trials: Trials of the sweep.
-        wanted: Total number of search trials.
-    """
-    search = [trial for trial in trials if trial.role == "search" and trial.state in FINISHED_TRIAL]
-    ends = sorted(trial.finished_at for trial in search if trial.finished_at is not None)
-    return FinishRate(len(search), tuple(ends)).seconds_left(wanted)
-
-
-def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
-    """Return the speed of a trial in steps per second, from the last reports of its latest attempt.
-
-    Args:
-        reports: Reports of the trial, by step.
-    """
-    same = [report for report in reports if report.attempt_id == reports[-1].attempt_id]
-    if len(same) < 2 or same[-1].at <= same[0].at:
-        return None
-    return (same[-1].step - same[0].step) / (same[-1].at - same[0].at)
-
-
 def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord]) -> Iterator[RunningTrial]:
     metric = str(record.facts["metric"])
     for trial in [trial for trial in trials if trial.state == "RUNNING"][:MOST_RUNNING]:
-        reports = ledger.recent_reports(trial.key, _SPEED_REPORTS)
-        value = reports[-1].metrics.get(metric) if reports else None
-        speed = steps_per_second(reports)
-        left = max(0, trial.total_steps - trial.step) / speed if speed else None
+        last = ledger.recent_reports(trial.key, 1)
+        value = last[-1].metrics.get(metric) if last else None
+        speed, left = speed_of(ledger, trial)
         shown = value if value is not None and math.isfinite(value) else None
         yield RunningTrial(trial_label(trial.key), trial.step, trial.total_steps, shown, speed, left)
 
@@ -198,7 +136,13 @@ def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float |
 
 
 def learning_curves(
-    name: str, metric: str | None, *, trials: int, points: int, root: str | Path | None = None
+    name: str,
+    metric: str | None,
+    *,
+    trials: int,
+    points: int,
+    chosen: Sequence[int] | None = None,
+    root: str | Path | None = None,
 ) -> LearningCurves:
     """Return the learning curves of the running and the best trials, and the band of the others.
 
@@ -207,6 +151,8 @@ def learning_curves(
         metric: Metric of the curves; the objective if None.
         trials: Largest number of trials with a curve of their own.
         points: Largest number of points of a curve, evenly spaced.
+        chosen: Numbers of the trials of the search with a curve of their own; the running and the best trials
+            if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
@@ -216,25 +162,61 @@ def learning_curves(
         record = ledger.sweep(one_of(known_sweeps(ledger), name))
         if record is None:
             return LearningCurves(metric, (), 0, (), Band(0, ()))
-        chosen = metric or str(record.facts["metric"])
-        by_key = by_trial(point for point in ledger.curves(record.id, [chosen]) if chosen in point.metrics)
+        drawn = metric or str(record.facts["metric"])
+        by_key = by_trial(point for point in ledger.curves(record.id, [drawn]) if drawn in point.metrics)
         maximize = record.facts["direction"] == "maximize"
-        shown = sorted(
+        with_curves = sorted(
             (trial for trial in ledger.trials(record.id) if trial.key in by_key),
             key=lambda trial: _rank(trial, maximize),
         )
-        first = ledger.reports_after(record.id, None, 10)
-    metrics = sorted({name for row in first for name in row.metrics} - unshown_metrics(record.document))
-    curves = [_curve(trial, by_key[trial.key], chosen, points) for trial in shown[:trials]]
-    rest = [by_key[trial.key] for trial in shown[trials:]]
-    band = Band(len(rest), thinned(_band(rest, chosen), points))
-    return LearningCurves(chosen, metrics, len(shown), curves, band)
+        metrics = shown_metrics(ledger, record)
+    named = {trial_key(record.id, number) for number in chosen or ()}
+    own = with_curves[:trials] if chosen is None else [trial for trial in with_curves if trial.key in named]
+    curves = [_curve(trial, by_key[trial.key], drawn, points, record) for trial in own]
+    shown = {trial.key for trial in own}
+    rest = [by_key[trial.key] for trial in with_curves if trial.key not in shown]
+    band = Band(len(rest), thinned(_band(rest, drawn), points))
+    return LearningCurves(drawn, metrics, len(with_curves), curves, band, references(record, drawn))
 
 
-def _curve(trial: TrialRecord, points: Sequence[CurvePoint], metric: str, most: int) -> TrialCurve:
-    values = [(point.step, point.metrics[metric]) for point in thinned(points, most)]
-    pairs = [(step, value if math.isfinite(value) else None) for step, value in values]
-    return TrialCurve(trial.key, trial.number, trial.state, pairs)
+def shown_metrics(ledger: Ledger, record: SweepRecord) -> list[str]:
+    """Return the metrics of a sweep that have curves, from its first reports."""
+    first = ledger.reports_after(record.id, None, _FIRST_REPORTS)
+    return sorted({name for row in first for name in row.metrics} - unshown_metrics(record.document))
+
+
+def references(record: SweepRecord, metric: str) -> list[ReferenceValue]:
+    """Return the values with which a metric can be compared: of a constant answer, and published ones.
+
+    A published result of the test split counts for the metric of the same name on validation.
+
+    Args:
+        record: Record of the sweep.
+        metric: Metric of the curves.
+    """
+    found = []
+    chance = (record.facts.get("chance") or {}).get("validation")
+    if chance is not None and metric == record.facts["metric"]:
+        found.append(
+            ReferenceValue("chance" if metric.endswith("accuracy") else "constant answer", float(chance))
+        )
+    published = record.document.get("published") or {}
+    for name in dict.fromkeys((metric, metric.replace("val/", "test/", 1))):
+        if isinstance(value := published.get(name), int | float):
+            found.append(ReferenceValue("published", float(value)))
+    return found
+
+
+def _curve(
+    trial: TrialRecord, points: Sequence[CurvePoint], metric: str, most: int, record: SweepRecord
+) -> TrialCurve:
+    kept = thinned(points, most)
+    pairs = [(point.step, value if math.isfinite(value := point.metrics[metric]) else None) for point in kept]
+    batch = trial.params.get("batch_size", (record.document.get("training") or {}).get("batch_size"))
+    seconds = [round(point.at - trial.created_at, 1) for point in kept]
+    return TrialCurve(
+        trial.key, trial.number, trial.state, pairs, seconds, batch if isinstance(batch, int) else None
+    )
 
 
 def _band(curves: Sequence[Sequence[CurvePoint]], metric: str) -> list[tuple[int, float, float, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -513,7 +513,8 @@ class LoadedSweep:
         Raises:
             BadInput: The sweep has never run.
         """
-        return self.results().report(self.workspace.paths.report(self.id))
+        paths = self.workspace.paths
+        return self.results().report(paths.report(self.id), partial(paths.log, self.id))
 
     def history(self) -> History:
         """Return every row of the ledger about the sweep.

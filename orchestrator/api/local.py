@@ -35,6 +35,7 @@ from orchestrator.client.answers import (
     Stopped,
     Submitted,
     SweepAnalysis,
+    SweepAnswer,
     SweepSettings,
     TrialDocument,
     TrialRow,
@@ -184,9 +185,21 @@ class LocalBackend(Backend):
         return log_part(file, start, length) if file.exists() else LogPart(0, 0, 0, "")
 
     def curves(
-        self, sweep: str, metric: str | None = None, *, trials: int = CURVES, points: int = CURVE_POINTS
+        self,
+        sweep: str,
+        metric: str | None = None,
+        *,
+        trials: int = CURVES,
+        points: int = CURVE_POINTS,
+        chosen: Sequence[int] | None = None,
     ) -> LearningCurves:
-        return api.live.learning_curves(sweep, metric, trials=trials, points=points, root=self._root)
+        return api.live.learning_curves(
+            sweep, metric, trials=trials, points=points, chosen=chosen, root=self._root
+        )
+
+    def result(self, sweep: str) -> SweepAnswer:
+        found = self._found(sweep).results().result()
+        return replace(found, test=finite(found.test))
 
     def analysis(self, sweep: str) -> SweepAnalysis:
         found = self._found(sweep).results().analysis()

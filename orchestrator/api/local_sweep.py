@@ -21,7 +21,14 @@ from tqdm.auto import tqdm
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.trial import Trial
-from orchestrator.client.answers import ComparedSweeps, DetailedStatus, Stopped, SweepAnalysis, TriedNext
+from orchestrator.client.answers import (
+    ComparedSweeps,
+    DetailedStatus,
+    Stopped,
+    SweepAnalysis,
+    SweepAnswer,
+    TriedNext,
+)
 from orchestrator.client.http import URL, HttpBackend
 from orchestrator.client.protocol import Backend
 from orchestrator.driver import preflight
@@ -35,7 +42,7 @@ from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.selection import best_of_sweep, objectives_of, preference_of
 from orchestrator.report.summary import Summary, summarise
-from orchestrator.report.words import duration, number
+from orchestrator.report.words import number, time_left
 from orchestrator.session.board import Progress
 
 if TYPE_CHECKING:
@@ -62,8 +69,8 @@ class _Bar(Observer):
         parts = [] if progress.reason is None else [f"{progress.state}: {progress.reason}"]
         if progress.best_value is not None:
             parts.append(f"best {self._metric} {number(progress.best_value)}")
-        if progress.seconds_left:
-            parts.append(f"about {duration(progress.seconds_left)} left")
+        if progress.time_left is not None and progress.time_left.likely:
+            parts.append(time_left(progress.time_left))
         self._bar.total = progress.wanted
         self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.update(progress.settled - self._bar.n)
@@ -325,6 +332,14 @@ class Sweep(LoadedSweep):
             BadInput: The sweep has never run.
         """
         return self._backend().report(self.id)
+
+    def result(self) -> SweepAnswer:
+        """Return the chosen trial so far in sentences, as the report begins, and its checkpoint.
+
+        Raises:
+            BadInput: The sweep has never run.
+        """
+        return self._backend().result(self.id)
 
     def analysis(self) -> SweepAnalysis:
         """Return importances of hyperparameters, time by activity, and norms of hidden states.

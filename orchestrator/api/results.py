@@ -6,7 +6,7 @@ this module only when it needs one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,11 +14,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from orchestrator.assignment import SIZE
-from orchestrator.client.answers import ComparedSweeps
+from orchestrator.client.answers import ComparedSweeps, SweepAnswer
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.report.analysis import Analysis, analyse
+from orchestrator.report.answer import answer, caveats, findings
 from orchestrator.report.comparison import SideBySide, markdown, side_by_side, tables
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
@@ -59,13 +60,25 @@ class Results:
         """Return a figure of the report."""
         return figure(name, self.history, summarise(self.history))
 
+    def result(self) -> SweepAnswer:
+        """Return the chosen trial in sentences, and its checkpoint."""
+        summary = summarise(self.history)
+        chosen = summary.chosen
+        return SweepAnswer(
+            answer(summary).replace("**", ""),
+            findings(summary),
+            caveats(summary),
+            {} if chosen is None else dict(chosen.test),
+            None if chosen is None else chosen.checkpoint,
+        )
+
     def analysis(self) -> Analysis:
         """Return the findings and costs of the sweep so far."""
         return analyse(self.history)
 
-    def report(self, folder: Path) -> ReportFiles:
-        """Write the report."""
-        return write_history(self.history, folder)
+    def report(self, folder: Path, log_of: Callable[[str], Path]) -> ReportFiles:
+        """Write the report; `log_of` returns the log of a trial by its key."""
+        return write_history(self.history, folder, log_of)
 
     def compared(self, others: Iterable[History], *, tuning: bool) -> SideBySide:
         """Return the comparison of this sweep with others, with tuning curves if `tuning`."""

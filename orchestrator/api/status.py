@@ -11,10 +11,18 @@ from typing import Any
 
 from orchestrator import config
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import Changes, DetailedStatus, MlflowRun, Status
+from orchestrator.client.answers import (
+    AgainCommands,
+    Changes,
+    DetailedStatus,
+    DriverRestart,
+    MlflowRun,
+    Status,
+)
 from orchestrator.client.names import no_sweeps, one_of
 from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.notes import note_of, notes_of_sweeps
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
@@ -23,17 +31,30 @@ from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.index import KnownSweep, differences, earlier_of_file, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
-from orchestrator.ledger.sweeps.records import DRIVEN_SWEEP, FINISHED_SWEEP, UNFINISHED_TRIAL, SweepRecord
-from orchestrator.ledger.sweeps.selection import (
-    best_of_sweep,
-    last_reports_of,
-    mean_of_last,
-    preference_of,
-    total_violation,
-    violations_of,
+from orchestrator.ledger.sweeps.records import (
+    DRIVEN_SWEEP,
+    FINISHED_SWEEP,
+    FINISHED_TRIAL,
+    SweepRecord,
+    TrialRecord,
+)
+from orchestrator.ledger.sweeps.selection import best_of_trials, preference_of
+from orchestrator.ledger.sweeps.standing import (
+    SPEED_REPORTS,
+    HistoryPoint,
+    SweepCost,
+    as_best,
+    best_so_far,
+    cost,
+    failure_groups,
+    history,
+    improvement,
+    read_values,
+    speed_and_rest,
+    time_left_of,
 )
 from orchestrator.service.start_order import seconds_left
-from orchestrator.session.board import Progress, TrialBoard
+from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.system import ClockSetting, System
 
@@ -112,16 +133,24 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
     progress = Progress(row["trials"], 0, None, None, state=row["state"], reason=row["reason"])
     recorded = ""
     if record is not None:
-        best = _best_so_far(ledger, record, row["trials"])
-        most = max(sum(row["trials"].values()), config.strategy.most_trials(record.document))
-        progress = replace(progress, wanted=most, best_key=best and best[0], best_value=best and best[1])
+        best, left, cost = row["best"], row["time_left"], row["cost"]
+        progress = replace(
+            progress,
+            wanted=cost.trials_limit,
+            best_key=best and best.key,
+            best_value=best and best.value,
+            seconds_left=left and left.likely,
+            best_state=best and best.state,
+            time_left=left,
+        )
         recorded = str(record.facts.get("specification", ""))
     elif submission is not None:
         row["metric"] = config.from_document(submission.document, submission.text).metric
         progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
-    trials = ledger.trials(sweep_id) if row["state"] in FINISHED_SWEEP else ()
     note = note_of(ledger, sweep_id)
+    trials = ledger.trials(sweep_id) if record else []
+    has_failed = row["state"] in FINISHED_SWEEP and any(trial.state == "FAILED" for trial in trials)
     return DetailedStatus(
         **{**row, "priority_class": chosen.priority_class},
         direction=record.facts.get("direction") if record else None,
@@ -134,10 +163,46 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         starts=submission.starts if submission else None,
         revision=chosen.revision,
         mlflow=mlflow_run(ledger, sweep_id, row["task"], sweep_id, workspace),
-        exit_code=_exit_code(row, submission, failed=any(trial.state == "FAILED" for trial in trials)),
+        exit_code=_exit_code(row, submission, failed=has_failed),
         tags=note.tags if note else (),
         favourite=note is not None and note.favourite,
         note=note,
+        improvement=improvement(history_of(ledger, record, trials)) if record else None,
+        failed=failure_groups(trials),
+        restarts=[
+            DriverRestart(entry.at, str(entry.detail["cause"]), entry.detail["state"] == "PARKED")
+            for entry in audit.entries(ledger, target=sweep_id, action=submissions.CRASHED)
+        ],
+        again=_again(row, record, submission),
+    )
+
+
+def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord]) -> list[HistoryPoint]:
+    """Return the history of a search, empty without one objective that decides which trial is best.
+
+    Args:
+        ledger: Ledger of the sweep.
+        record: Record of the sweep.
+        trials: All its trials.
+    """
+    if "direction" not in record.facts or preference_of(record) is None:
+        return []
+    maximize = record.facts["direction"] == "maximize"
+    return history(trials, read_values(ledger, record, trials), maximize=maximize)
+
+
+def _again(
+    row: Mapping[str, Any], record: SweepRecord | None, submission: Submission | None
+) -> AgainCommands:
+    """Return the commands that repeat, continue or use a sweep."""
+    document = record.document if record else submission.document if submission else {}
+    profile = f" --profile {row['profile']}" if row["profile"] else ""
+    chosen = row["chosen"].key if row["chosen"] else None
+    return AgainCommands(
+        run=f"python -m orchestrator.sweep {document['name']}.yaml{profile} --new",
+        resume=f"python -m orchestrator.sweep resume {row['id']}",
+        export=chosen and f"python -m orchestrator.sweep export {chosen}",
+        python=chosen and f'from orchestrator import Trial\n\nfolder = Trial.find("{chosen}").checkpoint',
     )
 
 
@@ -193,34 +258,6 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
         return Changes(previous, tuple(differences(document(ledger, previous), own)))
 
 
-def _best_so_far(ledger: Ledger, record: SweepRecord, states: Mapping[str, int]) -> tuple[str, float] | None:
-    """Return the key and value of the best trial so far, as the driver shows it, or None.
-
-    In an unfinished sweep, the best reports of running trials count too, and those of pruned trials if no
-    other trial has a value.
-    """
-    best = best_of_sweep(ledger, record)
-    if preference_of(record) is None:
-        return None
-    if record.state in FINISHED_SWEEP or not (UNFINISHED_TRIAL | {"PRUNED"}) & states.keys():
-        return None if best is None or best.value is None else (best.key, best.value)
-    constraints = record.document.get("constraints") or {}
-    search = [trial for trial in ledger.trials(record.id) if trial.role == "search"]
-    board = TrialBoard(
-        search, maximize=record.facts["direction"] == "maximize", violations=violations_of(ledger, record)
-    )
-    metric, most = str(record.facts["metric"]), last_reports_of(record.document)
-    for trial in search:
-        if trial.state == "PRUNED" and trial.value is not None:
-            board.score(trial, trial.value)
-        if trial.state in UNFINISHED_TRIAL and trial.step:
-            kept = ledger.trial_checkpoints(trial.key)
-            if (saved := next((row for row in kept if row.kind == "best"), None)) is not None:
-                value = mean_of_last(ledger, trial.key, metric, most) if most else saved.metrics[metric]
-                board.score(trial, value, total_violation(constraints, saved.metrics))
-    return board.best
-
-
 def _row(
     ledger: Ledger,
     record: SweepRecord | None,
@@ -238,6 +275,10 @@ def _row(
         "best_value": None,
         "best_trial": None,
         "on_front": None,
+        "best": None,
+        "chosen": None,
+        "cost": None,
+        "time_left": None,
     }
     if record is None:
         assert submission is not None, "rows of the ledger are never deleted"
@@ -247,6 +288,7 @@ def _row(
             **shared,
             "id": submission.sweep_id,
             "state": state,
+            "state_text": state.lower(),
             "reason": reason,
             "task": config.trainable.task_of(submission.document),
             "profile": submission.document.get("profile"),
@@ -254,7 +296,6 @@ def _row(
             "priority_class": classes.get(submission.sweep_id, "normal"),
         }
     driver = holder(ledger, record.id)
-    best = best_of_sweep(ledger, record) if "direction" in record.facts else None
     is_shared = "direction" in record.facts and preference_of(record) is None
     state = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
@@ -264,24 +305,95 @@ def _row(
     has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
     if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
+    states = _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING")
+    trials = ledger.trials(record.id)
+    figures = _figures(ledger, record, trials, states, is_running=driver is not None and state == "RUNNING")
+    shown = (state in FINISHED_SWEEP and figures["chosen"]) or figures["best"]
     return {
         **shared,
+        **figures,
         "id": record.id,
         "state": state,
+        "state_text": _state_text(state, trials, figures["cost"]),
         "reason": reason,
         "task": record.task,
         "profile": record.profile,
         "driver": str(driver) if driver else None,
-        "trials": _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING"),
+        "trials": states,
         "waiting_for_mlflow": ledger.backlog(record.id),
         "created_at": record.created_at,
         "finished_at": record.finished_at,
         "priority_class": classes.get(record.id, "normal"),
         "metric": record.facts.get("metric"),
-        "best_value": best.value if best else None,
-        "best_trial": best.key if best else None,
+        "best_value": shown.value if shown else None,
+        "best_trial": shown.key if shown else None,
         "on_front": len(read_front(ledger, record).trials) if is_shared else None,
     }
+
+
+def _figures(
+    ledger: Ledger,
+    record: SweepRecord,
+    trials: Sequence[TrialRecord],
+    states: Mapping[str, int],
+    *,
+    is_running: bool,
+) -> dict[str, Any]:
+    """Return best trials, cost and time left of a sweep, as values of `Status`."""
+    attempts, now, most = (
+        ledger.attempts(record.id),
+        ledger.now(),
+        config.strategy.most_trials(record.document),
+    )
+    wanted = max(sum(states.values()), most)
+    until = now if "RUNNING" in states else None
+    figures: dict[str, Any] = {"cost": cost(record, attempts, states, trials_limit=wanted, now=until)}
+    if "direction" in record.facts and preference_of(record) is not None:
+        values = read_values(ledger, record, trials)
+        maximize = record.facts["direction"] == "maximize"
+        chosen = best_of_trials(ledger, record, trials, None)
+        figures["best"] = best_so_far(trials, values, maximize=maximize)
+        figures["chosen"] = chosen and as_best(chosen, values[chosen.key])
+    if is_running:
+        left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
+        figures["time_left"] = time_left_of(record, trials, attempts, left, trials_limit=wanted, now=now)
+    return figures
+
+
+_CONTINUOUS = frozenset({"uniform", "log_uniform", "normal", "log_normal"})
+
+
+def _most_trials(document: Mapping[str, Any]) -> int:
+    """Return the largest number of trials; a list of sweeps with infinitely many settings counts none."""
+    searched = (document.get("search") or {}).values()
+    if any(_CONTINUOUS & each.keys() and not {"when", "step"} & each.keys() for each in searched):
+        return int(document["budget"]["trials"])
+    return config.strategy.most_trials(document)
+
+
+def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | None]:
+    """Return the steps per second of a running trial, and the seconds until its last step; None if unknown.
+
+    Args:
+        ledger: Ledger of the trial.
+        trial: Trial.
+    """
+    return speed_and_rest(trial, ledger.recent_reports(trial.key, SPEED_REPORTS), ledger.now())
+
+
+def _state_text(state: str, trials: Sequence[TrialRecord], used: SweepCost) -> str:
+    """Return the state of a sweep in words."""
+    if state != "RUNNING":
+        return state.lower()
+    if not trials:
+        return "starting"
+    if used.trials_ended < used.trials_limit:
+        return "running"
+    seeds = [trial for trial in trials if trial.role == "confirmation"]
+    ended = sum(trial.state in FINISHED_TRIAL for trial in seeds)
+    if ended < len(seeds):
+        return f"confirming: {ended} of {counted(len(seeds), 'seed')}"
+    return "finishing: report and model"
 
 
 def _as_shown(states: Mapping[str, int], *, runs: bool) -> Mapping[str, int]:

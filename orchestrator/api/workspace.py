@@ -15,7 +15,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import TrialRecord, sweep_id_of
 from orchestrator.storage.paths import DEFAULT_DATA, Paths
 from orchestrator.tracking import ui
-from orchestrator.tracking.address import shown
+from orchestrator.tracking.address import shown, sqlite_path
+from orchestrator.tracking.mlflow_private import latest_experiment, runs_of_experiment
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,13 @@ class Workspace:
         self.paths.create()
         with ui.serving(self.paths.tracking_uri, self.paths.artifacts) as served:
             yield served
+
+    @property
+    def mlflow_page(self) -> str:
+        """Page of MLflow with the runs of the newest experiment, relative to its server; '' if unknown."""
+        path = sqlite_path(self.paths.tracking_uri)
+        experiment = None if path is None else latest_experiment(Path(path))
+        return "" if experiment is None else runs_of_experiment(experiment)
 
 
 def trial_named(ledger: Ledger, key: str) -> TrialRecord:

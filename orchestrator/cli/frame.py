@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from orchestrator.cli.printing import best_line, settings_line
 from orchestrator.client.answers import LiveSweep, RunningTrial
 from orchestrator.driver.log import ORDER
 from orchestrator.errors import counted
-from orchestrator.report.words import count, duration, number, numbers
+from orchestrator.report.words import count, duration, numbers, time_left
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SPARKS, _MOST_BAR, _LEAST_BAR = 20, 40, 4
@@ -70,18 +71,16 @@ def _progress(sweep: LiveSweep) -> Iterator[Text]:
     states = ", ".join(
         f"{progress.states[name]} {name.lower()}" for name in ORDER if progress.states.get(name)
     )
-    left = f" · about {duration(progress.seconds_left)} left" if progress.seconds_left is not None else ""
     yield Text.assemble(
         bar(progress.settled, progress.wanted, _SPARKS),
-        f" {progress.settled}/{progress.wanted} trials{left}" + (f" · {states}" if states else ""),
+        f" {progress.settled}/{progress.wanted} trials" + (f" · {states}" if states else ""),
     )
-    if progress.best_value is not None:
-        yield Text.assemble(
-            f"best {now.metric} ",
-            (number(progress.best_value), "bold"),
-            f" (trial {sweep.best_label}) ",
-            (sparkline(sweep.best_values), "cyan"),
-        )
+    if now.time_left is not None:
+        yield Text(time_left(now.time_left))
+    if (best := best_line(now)) is not None:
+        yield Text.assemble((best, "bold"), " ", (sparkline(sweep.best_values), "cyan"))
+    if now.best is not None and now.best.params:
+        yield Text(f"  {settings_line(now.best.params)}", style="dim")
 
 
 def _running(sweep: LiveSweep, width: int, room: int) -> Iterator[Text]:

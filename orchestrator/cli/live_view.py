@@ -234,6 +234,58 @@ class Lines:
                 self.say(line)
 
 
+_TRACE = "Traceback (most recent call last):"
+_CHAINED = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+
+@dataclass
+class Traces:
+    """Passes on the output of a driver, with only the last line of a traceback.
+
+    Attributes:
+        show: Receives whole lines.
+        sweep_id: ID of the sweep, whose log has the whole traceback.
+    """
+
+    show: Callable[[str], None]
+    sweep_id: str
+    _rest: str = ""
+    _inside: bool = False
+    _last: str | None = None
+
+    def __call__(self, text: str) -> None:
+        """Receive text as a driver prints it."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            self._receive(line)
+
+    def close(self) -> None:
+        """Pass on what is left after the last line."""
+        if self._rest:
+            self._receive(self._rest)
+            self._rest = ""
+        self._end()
+
+    def _receive(self, line: str) -> None:
+        if line == _TRACE:
+            self._inside, self._last = True, None
+        elif self._inside and (not line or line[0].isspace() or line in _CHAINED):
+            return
+        elif self._inside and self._last is None:
+            self._last = line
+        else:
+            self._end()
+            self.show(f"{line}\n")
+
+    def _end(self) -> None:
+        if self._inside and self._last is not None:
+            self.show(f"{self._last}\nThe whole trace: `sweep logs {self.sweep_id}`\n")
+        self._inside, self._last = False, None
+
+
 def follow(backend: Backend, sweep: str, start: int | None = None, *, plain: bool) -> int:
     """Follow a sweep from a position in its log; return its exit code, or 5 after Ctrl-C."""
     now = backend.status(sweep)
@@ -248,7 +300,11 @@ def watched(
     """Watch a sweep, with a live view on a terminal; return its exit code, or 5 after Ctrl-C."""
     try:
         with shown_live(lambda: backend.live(sweep_id), plain=plain) as show:
-            return watch(show or write)
+            folded = Traces(show or write, sweep_id)
+            try:
+                return watch(folded)
+            finally:
+                folded.close()
     except KeyboardInterrupt:
         write(f"{sweep_id} is still running; `follow {sweep_id}` shows it, `stop {sweep_id}` stops it.\n")
         return Exit.STILL_RUNNING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from textwrap import wrap
 from typing import Annotated
@@ -13,14 +13,23 @@ import typer
 
 from orchestrator.cli.live_view import shown_live
 from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
-from orchestrator.cli.printing import deliverer, note_lines, print_json, print_line, print_sweeps, undelivered
-from orchestrator.client.answers import DetailedStatus, QueuedSweep
+from orchestrator.cli.printing import (
+    best_line,
+    deliverer,
+    note_lines,
+    print_json,
+    print_line,
+    print_sweeps,
+    settings_line,
+    undelivered,
+)
+from orchestrator.client.answers import DetailedStatus, LogPart, QueuedSweep
 from orchestrator.driver.log import describe
 from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.sweeps.records import sweep_id_of
 from orchestrator.output import Console, write, write_raw
 from orchestrator.placeholders import plain
-from orchestrator.report.words import brief, duration, numbers
+from orchestrator.report.words import brief, duration, number, numbers, used
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 _LOOK_SECONDS = 2.0
@@ -113,13 +122,25 @@ def _print_status(now: DetailedStatus) -> None:
     print_line(f"{now.id}: {now.state}{reason}")
     if now.driver:
         print_line(f"  driven by {now.driver}")
-    progress = replace(now.progress, reason=None)  # the first line gives it
+    # The first line gives the reason, and the next one the best trial.
+    progress = replace(now.progress, reason=None, best_value=None)
     print_line(f"  {describe(progress, now.metric or '')}")
+    if (best := best_line(now)) is not None:
+        print_line(f"  {best}")
+    if now.best is not None and now.best.params:
+        print_line(f"    {settings_line(now.best.params)}")
+    if now.chosen is not None and now.best is not None and now.chosen.key != now.best.key:
+        print_line(f"  best of those that have ended {number(now.chosen.value)} (trial {now.chosen.label})")
+    if now.cost is not None:
+        print_line(f"  used: {used(now.cost)}")
     if now.on_front is not None:
         trials = counted(now.on_front, "trial is", "trials are")
         print_line(f"  {trials} on the Pareto front; the file prefers no objective, so none is the best")
-    for cause, count in now.failures.items():
-        print_line(f"  failed {counted(count, 'time')}: {cause}")
+    for group in now.failed:
+        place = "" if group.file is None else f" ({group.file}, line {group.line})"
+        trials = f"trial {group.trials[0]}" if group.count == 1 else f"{group.count} trials"
+        print_line(f"  failed, {trials}: {group.message}{place}")
+        print_line(f"    {group.next_step}")
     if now.waiting_for_mlflow:
         how = "its driver delivers them" if now.driver else deliverer(now.id)
         print_line(f"  {undelivered(now.waiting_for_mlflow, how)}")
@@ -130,7 +151,15 @@ def _print_status(now: DetailedStatus) -> None:
         print_line(f"  resume it with: python -m orchestrator.sweep resume {now.id}")
 
 
-def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
+def show(
+    trial: TrialName,
+    every: Annotated[
+        bool, typer.Option("--all", help="Print every report, not only the first, the best and the last.")
+    ] = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
     """Show a trial: hyperparameters, attempts, reports, checkpoints.
 
     Example:
@@ -169,15 +198,28 @@ def show(trial: TrialName, root: Root = DEFAULT_ROOT, as_json: Json = False, ser
     hidden = (found.last_report.metrics.keys() if found.last_report else set()) - set(found.shown_metrics)
     names = dict.fromkeys(name for report in reports for name in report.metrics if name not in hidden)
     curves = {name: numbers([report.metrics.get(name) for report in reports], brief) for name in names}
+    best = {saved.step for saved in found.checkpoints if saved.kind == "best"} | {row.best_step}
+    shown = 0
     for index, report in enumerate(reports):
-        metrics = ", ".join(f"{name} {curves[name][index]}" for name in names if name in report.metrics)
-        print_line(f"  step {report.step}: {metrics}")
+        if every or index in (0, len(reports) - 1) or report.step in best:
+            metrics = ", ".join(f"{name} {curves[name][index]}" for name in names if name in report.metrics)
+            mark = " (best)" if report.step in best else ""
+            print_line(f"  step {report.step}{mark}: {metrics}")
+            shown += 1
+    if shown < len(reports):
+        print_line(f"  {counted(len(reports) - shown, 'more report')}: `sweep show {row.key} --all`")
     for saved in found.checkpoints:
         print_line(f"  checkpoint ({saved.kind}): {saved.path}")
 
 
 def logs(
-    trial: TrialName,
+    trial: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TRIAL",
+            help="Key of a trial, or its number, as for `show`; or a sweep, for the log of its drivers.",
+        ),
+    ],
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep control characters; only to a file or a pipe.")
     ] = False,
@@ -186,25 +228,47 @@ def logs(
 ) -> None:
     """Print the log of a trial's workers with tracebacks; for other machines, the events of the ledger.
 
-    Control characters are escaped.
+    Of a sweep, print the log of its drivers. Control characters are escaped.
 
     Example:
 
         sweep logs retrieval 7
     """
     print_text, backend = write_raw if raw else write, backend_of(server, root)
-    found = backend.trial(trial_name(trial))
-    position, size = 0, 1
-    while position < size:
-        part = backend.trial_log(found.trial.key, position)
-        print_text(part.text)
-        position, size = part.end, part.size
+    name = trial_name(trial)
+    try:
+        found = backend.trial(name)
+    except BadInput as refusal:
+        try:
+            first = backend.log(name, 0)
+        except BadInput:
+            raise refusal from None
+        if not first.size:
+            print_line("Its drivers have written no log: one that runs in a terminal prints there.")
+        _print_log(lambda start: backend.log(name, start), first, print_text)
+        return
+    key = found.trial.key
+    _print_log(lambda start: backend.trial_log(key, start), backend.trial_log(key), print_text)
     for line in found.elsewhere:
         print_line(line)
     if found.nodes:
         nodes = ", ".join(found.nodes)
         line = f"The attempts on {nodes} come from the ledger; the logs on those machines hold tracebacks."
         Console(stderr=True, soft_wrap=True).print(line, markup=False)
+
+
+def _print_log(read: Callable[[int], LogPart], part: LogPart, print_text: Callable[[str], None]) -> None:
+    """Print a log from its first part on.
+
+    Args:
+        read: Function that returns the part at a position in bytes.
+        part: First part.
+        print_text: Function that prints a text.
+    """
+    print_text(part.text)
+    while part.end < part.size:
+        part = read(part.end)
+        print_text(part.text)
 
 
 def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:

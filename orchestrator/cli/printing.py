@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -14,14 +14,16 @@ from rich.text import Text
 from orchestrator.client.answers import Status
 from orchestrator.errors import counted
 from orchestrator.ledger.people.user_records import Note
+from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
+from orchestrator.ledger.sweeps.standing import BestTrial
 from orchestrator.output import Console
-from orchestrator.report.words import TitledTable
+from orchestrator.report.words import TitledTable, duration, number, setting
 
 _WIDE = 120
 """Columns of a terminal with room for the task and the time of day."""
 
 _LONGEST_ID = 40
-"""Characters of an ID that stay on one line."""
+"""Characters of an ID that a terminal shows; of a longer one, the beginning and the end."""
 
 _UNLIMITED = 10_000
 """Columns without a terminal: a program finds each row on one line."""
@@ -52,6 +54,37 @@ def undelivered(count: int, how: str) -> str:
     return f"{counted(count, 'record waits', 'records wait')} for MLflow; {how}."
 
 
+def best_line(now: Status) -> str | None:
+    """Return the best value so far and its trial, such as `best loss 0.25 (trial 2, running, step 3 of 9)`.
+
+    None without a value.
+    """
+    if now.best is None:
+        return None
+    best = now.best
+    steps = f"step {best.step} of {best.total_steps}"
+    where = "" if best.state == "COMPLETE" else f", {best.state.lower()}, {steps}"
+    return f"best {now.metric} {number(best.value)} (trial {best.label}{where})"
+
+
+def settings_line(params: Mapping[str, Any]) -> str:
+    """Return hyperparameters on one line."""
+    return " · ".join(f"{name} {setting(value)}" for name, value in params.items())
+
+
+def shortened(text: str, most: int = _LONGEST_ID) -> str:
+    """Return a text of at most `most` characters, without some in its middle: IDs differ at their ends."""
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 3
+    return f"{text[: most - 1 - end]}…{text[-end:]}"
+
+
+def _result(entry: Status) -> BestTrial | None:
+    """Return the chosen trial of a sweep that has ended, and the best one so far of any other."""
+    return entry.chosen if entry.state in FINISHED_SWEEP and entry.chosen is not None else entry.best
+
+
 def _counts(entry: Status) -> dict[str, int]:
     """Return the trials of a sweep by state, and how many of them are on its Pareto front."""
     on_front = {} if entry.on_front is None else {"on the Pareto front": entry.on_front}
@@ -59,7 +92,7 @@ def _counts(entry: Status) -> dict[str, int]:
 
 
 def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> None:
-    """Print a row for each sweep; on a terminal no line is wider than it, and no word is cut.
+    """Print a row for each sweep; on a terminal no line is wider than it, and only IDs are shortened.
 
     Args:
         listed: The sweeps, in this order.
@@ -69,25 +102,29 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
     if not console.is_terminal:
         console.width = _UNLIMITED
     is_wide = console.width >= _WIDE
-    is_short = all(len(entry.id) <= _LONGEST_ID for entry in listed)
+    has_best = any(entry.best is not None for entry in listed)
     columns = [
-        Column("sweep", no_wrap=is_short or is_wide, overflow="fold"),
+        Column("sweep", no_wrap=True),
         Column("state", no_wrap=True),
         *([Column("owner", overflow="fold")] if any(entry.owner for entry in listed) else []),
         *([Column("task", overflow="fold")] if is_wide else []),
         Column("trials"),
-        Column("started", no_wrap=True),
+        *([Column("best", no_wrap=True, justify="right")] if has_best else []),
+        *([Column("left", no_wrap=True)] if any(entry.time_left is not None for entry in listed) else []),
+        *([Column("started", no_wrap=True)] if is_wide or not has_best else []),
         *([Column("tags", overflow="fold")] if any(_marks(entry) for entry in listed) else []),
     ]
     day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for entry in listed:
         cells = {
-            "sweep": entry.id,
+            "sweep": shortened(entry.id) if console.is_terminal else entry.id,
             "state": entry.state,
             "owner": entry.owner or "",
             "task": entry.task,
             "trials": ", ".join(f"{count} {what}" for what, count in _counts(entry).items()),
+            "best": number(best.value) if (best := _result(entry)) is not None else "",
+            "left": "" if entry.time_left is None else duration(entry.time_left.likely),
             "started": time.strftime(day, time.localtime(entry.created_at)),
             "tags": _marks(entry),
         }

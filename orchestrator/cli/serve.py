@@ -143,8 +143,14 @@ def ui(
     """
     for name in handled():
         signal.signal(name, signal.default_int_handler)
-    with Workspace.at(root).mlflow() as (server, address), mlflow_pages.serving(address, port) as link:
+    workspace = Workspace.at(root)
+    with (
+        workspace.mlflow() as (server, address),
+        mlflow_pages.serving(address, port, page := workspace.mlflow_page) as link,
+    ):
         print_line(f"MLflow's pages (the link works once, in one browser): {link}")
+        if page:
+            print_line(f"It leads to the runs of the newest sweep: http://{LOOPBACK}:{port}/{page}")
         print_line("Press Ctrl-C to stop.")
         with suppress(KeyboardInterrupt):
             return server.wait()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.ledger.people.user_records import Note, User
 from orchestrator.ledger.sweeps.records import (
@@ -17,6 +17,15 @@ from orchestrator.ledger.sweeps.records import (
     SubmissionState,
     TrialState,
     trial_label,
+)
+from orchestrator.ledger.sweeps.selection import Direction
+from orchestrator.ledger.sweeps.standing import (
+    BestTrial,
+    FailureGroup,
+    HistoryPoint,
+    Improvement,
+    SweepCost,
+    TimeLeft,
 )
 from orchestrator.report.words import TitledTable
 from orchestrator.session.board import Progress
@@ -59,8 +68,14 @@ class Status:
         owner: User who submitted it, or None.
         priority_class: Class in the queue.
         metric: Objective, or None before the first driver.
-        best_value: Value of the best trial so far, or None.
+        best_value: Value of `chosen` once the sweep has ended, and of `best` before, or None.
         best_trial: Key of that trial, or None.
+        best: Best trial so far of any state but FAILED, running and pruned ones included, or None.
+        chosen: Best trial among those that have reached their last step, which is the result of the sweep, or
+            None.
+        cost: What the sweep has used, beside the limits of its budget; None before the first driver.
+        time_left: Range of the time until all search trials have ended; None if unknown or nothing runs.
+        state_text: State in words, such as `running` or `finishing: report and model`.
         on_front: Number of trials on the Pareto front of a sweep with several objectives, of which the file
             prefers none; None for any other sweep.
         tags: Tags that users have given it.
@@ -85,6 +100,43 @@ class Status:
     on_front: int | None = field(default=None, kw_only=True)
     tags: Sequence[str] = field(default=(), kw_only=True)
     favourite: bool = field(default=False, kw_only=True)
+    best: BestTrial | None = field(default=None, kw_only=True)
+    chosen: BestTrial | None = field(default=None, kw_only=True)
+    cost: SweepCost | None = field(default=None, kw_only=True)
+    time_left: TimeLeft | None = field(default=None, kw_only=True)
+    state_text: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class DriverRestart:
+    """The end of a driver after which the service has started, or will start, another one.
+
+    Attributes:
+        at: Time of the end.
+        cause: Last line that the driver printed, or the signal that ended it.
+        parked: Whether the sweep was parked instead.
+    """
+
+    at: float
+    cause: str
+    parked: bool
+
+
+@dataclass(frozen=True)
+class AgainCommands:
+    """Commands that repeat, continue or use a sweep, for a shell on the machine of the ledger.
+
+    Attributes:
+        run: Command that runs the file again, or None if the file is unknown.
+        resume: Command that continues the sweep.
+        export: Command that writes the best trial as files, or None without a chosen trial.
+        python: Lines of Python that load the best trial, or None without a chosen trial.
+    """
+
+    run: str | None
+    resume: str
+    export: str | None
+    python: str | None
 
 
 @dataclass(frozen=True)
@@ -104,9 +156,13 @@ class DetailedStatus(Status):
         mlflow: Its run in MLflow.
         exit_code: Exit code of a sweep without a driver, or None while it runs or waits.
         note: What users have noted about it, or None.
+        improvement: Last improvement of the search, or None without a value.
+        failed: Failed search trials by the last line of their error, the most frequent first.
+        restarts: Ends of drivers that the service did not expect, the newest first.
+        again: Commands that repeat, continue or use the sweep.
     """
 
-    direction: Literal["minimize", "maximize"] | None
+    direction: Direction | None
     progress: Progress
     failures: Mapping[str, int]
     text: str
@@ -118,6 +174,10 @@ class DetailedStatus(Status):
     mlflow: MlflowRun
     exit_code: int | None
     note: Note | None = None
+    improvement: Improvement | None = field(default=None, kw_only=True)
+    failed: Sequence[FailureGroup] = field(default=(), kw_only=True)
+    restarts: Sequence[DriverRestart] = field(default=(), kw_only=True)
+    again: AgainCommands | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -218,7 +278,9 @@ class LiveSweep:
     Attributes:
         status: Its state, its progress with an estimate of the time left, and its failures.
         running: Running trials by number, at most 64.
-        best_values: Best value so far at the end of each complete search trial, in the order of time.
+        best_values: Best value so far after each trial of `history`.
+        history: Search trials with a value in the order of their ends, unfinished ones last; of more than
+            500, the improvements and evenly spaced others.
         place: Its entry in the queue, or None if it is not queued and has no driver.
         budget: Budget, or None before the first driver.
         ends_at: Expected end, or None if unknown.
@@ -232,6 +294,7 @@ class LiveSweep:
     budget: Budget | None = None
     ends_at: float | None = None
     events: Sequence[SweepEvent] = ()
+    history: Sequence[HistoryPoint] = ()
 
     @property
     def best_label(self) -> str | None:
@@ -450,12 +513,28 @@ class SweepSettings:
 
 @dataclass(frozen=True)
 class TrialCurve:
-    """Learning curve of a trial: pairs of step and value."""
+    """Learning curve of a trial.
+
+    Attributes:
+        points: Pairs of step and value.
+        seconds: Seconds from the proposal of the trial to each point.
+        batch_size: Examples of a step, or None if unknown.
+    """
 
     trial: str
     number: int
     state: TrialState
     points: Sequence[Point]
+    seconds: Sequence[float] = ()
+    batch_size: int | None = None
+
+
+@dataclass(frozen=True)
+class ReferenceValue:
+    """A value with which a metric can be compared, such as that of a constant answer."""
+
+    name: str
+    value: float
 
 
 @dataclass(frozen=True)
@@ -474,8 +553,9 @@ class LearningCurves:
         metric: Metric of the curves, or None before the first driver.
         metrics: Metrics that have curves.
         total: Number of trials with reports.
-        curves: Curves of the running and then of the best trials.
+        curves: Curves of the running and then of the best trials, or of the chosen ones.
         band: Band of the other trials.
+        references: Value of a constant answer, and published values of the metric.
     """
 
     metric: str | None
@@ -483,6 +563,7 @@ class LearningCurves:
     total: int
     curves: Sequence[TrialCurve]
     band: Band
+    references: Sequence[ReferenceValue] = ()
 
 
 @dataclass(frozen=True)
@@ -518,6 +599,25 @@ class SweepAnalysis:
     seconds: Mapping[str, float]
     best: str | None
     norms: Sequence[Norm]
+
+
+@dataclass(frozen=True)
+class SweepAnswer:
+    """The result of a sweep in sentences, as its report begins.
+
+    Attributes:
+        answer: Sentence on the chosen trial with its values on validation and test.
+        findings: Sentences on its lead over the second best trial, confirmations and published values.
+        caveats: Sentences on the limits of comparisons.
+        test: Metrics of the chosen trial on the test split; empty if it was not evaluated there.
+        checkpoint: Folder of its best checkpoint, or None.
+    """
+
+    answer: str
+    findings: Sequence[str]
+    caveats: Sequence[str]
+    test: Mapping[str, float | None]
+    checkpoint: str | None
 
 
 @dataclass(frozen=True)
@@ -674,7 +774,7 @@ class PlannedSweep:
     id: str
     task: str
     metric: str
-    direction: Literal["minimize", "maximize"]
+    direction: Direction
     trials: int
     steps: int | None
     at_once: int

@@ -128,11 +128,21 @@ class HttpBackend(Backend):
             return LogPart(0, 0, 0, "")
 
     def curves(
-        self, sweep: str, metric: str | None = None, *, trials: int = CURVES, points: int = CURVE_POINTS
+        self,
+        sweep: str,
+        metric: str | None = None,
+        *,
+        trials: int = CURVES,
+        points: int = CURVE_POINTS,
+        chosen: Sequence[int] | None = None,
     ) -> answers.LearningCurves:
-        chosen = {} if metric is None else {"metric": metric}
-        query = urlencode({**chosen, "trials": trials, "points": points})
+        named = [] if metric is None else [("metric", metric)]
+        own = [("trial", number) for number in chosen or ()]
+        query = urlencode([*named, ("trials", trials), ("points", points), *own])
         return decoded(answers.LearningCurves, self.call("GET", f"{self._sweep(sweep)}/curves?{query}"))
+
+    def result(self, sweep: str) -> answers.SweepAnswer:
+        return decoded(answers.SweepAnswer, self.call("GET", f"{self._sweep(sweep)}/result"))
 
     def analysis(self, sweep: str) -> answers.SweepAnalysis:
         return decoded(answers.SweepAnalysis, self.call("GET", f"{self._sweep(sweep)}/analysis"))

@@ -34,6 +34,7 @@ from orchestrator.client.answers import (
     Stopped,
     Submitted,
     SweepAnalysis,
+    SweepAnswer,
     SweepSettings,
     TrialDocument,
     TrialRow,
@@ -120,7 +121,13 @@ class Backend(Protocol):
     # Results
 
     def curves(
-        self, sweep: str, metric: str | None = None, *, trials: int = CURVES, points: int = CURVE_POINTS
+        self,
+        sweep: str,
+        metric: str | None = None,
+        *,
+        trials: int = CURVES,
+        points: int = CURVE_POINTS,
+        chosen: Sequence[int] | None = None,
     ) -> LearningCurves:
         """The learning curves of the running and the best trials, and the band of the others.
 
@@ -129,7 +136,11 @@ class Backend(Protocol):
             metric: Metric of the curves; the objective if None.
             trials: Largest number of trials with a curve of their own, at most 50.
             points: Largest number of points of a curve, from 2 to 1,000.
+            chosen: Numbers of the trials with a curve of their own, instead of the running and the best ones.
         """
+
+    def result(self, sweep: str) -> SweepAnswer:
+        """The chosen trial of a sweep so far in sentences, as the report begins, and its checkpoint."""
 
     def analysis(self, sweep: str) -> SweepAnalysis:
         """Importances of the hyperparameters, the use of time, and hidden norms of the best trial."""

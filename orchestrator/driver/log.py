@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.report.words import duration, number
+from orchestrator.report.words import number, time_left
 from orchestrator.session.board import Progress
 
 if TYPE_CHECKING:  # the Python API does not import rich
@@ -89,9 +89,10 @@ def describe(progress: Progress, metric: str) -> str:
     if progress.reason is not None:
         parts.append(f"{progress.state}: {progress.reason}")
     if progress.best_value is not None:
-        parts.append(f"best {metric} {number(progress.best_value)} ({progress.best_key})")
-    if progress.seconds_left is not None and progress.settled < progress.wanted:
-        parts.append(f"about {duration(progress.seconds_left)} left")
+        state = f", {progress.best_state.lower()}" if progress.best_state in ("RUNNING", "PRUNED") else ""
+        parts.append(f"best {metric} {number(progress.best_value)} ({progress.best_key}{state})")
+    if progress.time_left is not None and progress.settled < progress.wanted:
+        parts.append(time_left(progress.time_left))
     return " · ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -31,7 +32,7 @@ def conclude(
     """Write the report of a sweep in its last `state`, and return the events for MLflow."""
     history = read(ledger, sweep_id)
     history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
-    files = report.write_history(history, paths.report(sweep_id))
+    files = report.write_history(history, paths.report(sweep_id), partial(paths.log, sweep_id))
     now = events.milliseconds(ledger.now())
     code = [events.artifact(sweep_id, file, file.parent.name, now) for file in archives(paths, sweep_id)]
     return [*code, *publication(history, summarise(history), files.all(), now)]
@@ -48,7 +49,7 @@ def publication(history: History, summary: Summary, files: Sequence[Path], at_ms
     The files become artifacts of the run.
     """
     run = summary.sweep_id
-    note = "\n\n".join([answer(summary), bullets(notes(summary))])
+    note = "\n\n".join([answer(summary), bullets(notes(summary)), f"Used: {words.used(summary.cost)}."])
     published = [
         events.tags(run, {"mlflow.note.content": note, "sweep.trials": _states(summary)}, at_ms),
         *(events.artifact(run, file, "", at_ms) for file in files),

@@ -55,6 +55,7 @@ from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
     POINTS,
+    UNFINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
     CurvePoint,
@@ -296,6 +297,11 @@ class Ledger:
     def trial_checkpoints(self, trial_key: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a trial, the newest first."""
         return self._all(CHECKPOINTS, _TRIAL_CHECKPOINTS, trial_key=trial_key)
+
+    def best_of_unfinished(self, sweep_id: str) -> list[CheckpointRecord]:
+        """Return the newest checkpoint of kind `best` of each unfinished search trial that has one."""
+        newest_first = self._all(CHECKPOINTS, _BEST_OF_UNFINISHED, sweep_id=sweep_id)
+        return list({row.trial_key: row for row in reversed(newest_first)}.values())
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
         """Return the evaluations of a sweep on held-out splits, in order of time."""
@@ -567,6 +573,17 @@ _TRIAL_CHECKPOINTS = (
     select(*CHECKPOINT.columns)
     .where(CHECKPOINT.c.trial_key == _OF_TRIAL)
     .order_by(CHECKPOINT.c.step.desc(), CHECKPOINT.c.kind)
+)
+_BEST_OF_UNFINISHED = (
+    select(*CHECKPOINT.columns)
+    .join(TRIAL, TRIAL.c.key == CHECKPOINT.c.trial_key)
+    .where(
+        TRIAL.c.sweep_id == _OF_SWEEP,
+        TRIAL.c.role == "search",
+        or_(*(TRIAL.c.state == state for state in sorted(UNFINISHED_TRIAL))),
+        CHECKPOINT.c.kind == "best",
+    )
+    .order_by(CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc())
 )
 _EVALUATIONS = (
     select(*EVALUATION.columns).where(_of_its_trials(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)

@@ -22,12 +22,23 @@ def answer(summary: Summary) -> str:
     if summary.chosen is None and (text := front_text(summary)):
         return text
     if summary.chosen is None:
-        return f"No trial is complete, so none is chosen ({summary.state.lower()})."
+        return f"No trial is complete, so none is chosen ({summary.state.lower()}).{_best_so_far(summary)}"
     chosen = summary.chosen
     validation = f"**{words.number(chosen.row.value)}** {summary.metric}{beside(summary, 'validation')}"
     return (
         f"Trial {chosen.row.number} reaches {validation}{_tested(summary, chosen)}, "
         f"at step {chosen.row.best_step}."
+    )
+
+
+def _best_so_far(summary: Summary) -> str:
+    """Return a sentence on the best trial so far, after a space, or '' without one."""
+    if (best := summary.best) is None:
+        return ""
+    where = f"{best.state.lower()} at step {best.step} of {best.total_steps}"
+    return (
+        f" The best so far is trial {best.label}, {where}: **{words.number(best.value)}** {summary.metric} "
+        f"at step {best.best_step}."
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import ParetoFront, front
 from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,
@@ -27,11 +28,15 @@ from orchestrator.ledger.sweeps.selection import (
     racing_of,
     total_violation,
 )
+from orchestrator.ledger.sweeps.standing import ValueSoFar, values_so_far
 
 
 @dataclass(frozen=True)
 class History:
-    """All rows of one sweep. Mappings hold the rows of each trial by its key, ordered by step or number."""
+    """All rows of one sweep. Mappings hold the rows of each trial by its key, ordered by step or number.
+
+    `read_at` is the time of reading if a driver had the sweep then, and else None.
+    """
 
     sweep: SweepRecord
     trials: tuple[TrialRecord, ...]
@@ -39,6 +44,7 @@ class History:
     attempts: Mapping[str, Sequence[AttemptRecord]]
     checkpoints: Mapping[str, Sequence[CheckpointRecord]]
     evaluations: Mapping[str, Sequence[EvaluationRecord]]
+    read_at: float | None = None
 
     @property
     def metric(self) -> str:
@@ -79,6 +85,22 @@ class History:
         rows = (row for row in self.reports.get(trial.key, ()) if row.step == trial.best_step)
         return next((row.metrics for row in rows), {})
 
+    def values_so_far(self) -> dict[str, ValueSoFar]:
+        """Return the value so far of each search trial that has one, by its key."""
+        saved = {
+            trial.key: row
+            for trial in self.trials
+            for row in sorted(self.checkpoints.get(trial.key, ()), key=lambda row: row.step)
+            if row.kind == "best"
+        }
+        return values_so_far(
+            self.sweep,
+            self.trials,
+            {trial.key: self.at_best(trial) for trial in self.trials} if self.constraints else {},
+            saved,
+            lambda key, most: [row.metrics[self.metric] for row in self.reports[key][-most:]],
+        )
+
     def violation(self, trial: TrialRecord) -> float:
         """Return the violation of the constraints by a trial; 0 for a feasible trial."""
         return total_violation(self.constraints, self.at_best(trial)) if self.constraints else 0.0
@@ -106,6 +128,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
         attempts={trial.key: tuple(ledger.trial_attempts(trial.key)) for trial in trials},
         checkpoints=by_trial(ledger.checkpoints(sweep_id)),
         evaluations=by_trial(ledger.evaluations(sweep_id)),
+        read_at=ledger.now() if holder(ledger, sweep_id) is not None else None,
     )
 
 

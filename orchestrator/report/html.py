@@ -5,11 +5,13 @@ This module decides the content of the page; `templates/page.html` lays it out a
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -17,15 +19,15 @@ from itertools import combinations
 
 import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-from plotly.offline import get_plotlyjs
 
 from orchestrator.config.trainable import resources_of
 from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
+from orchestrator.ledger.sweeps.standing import cost, failure_groups
 from orchestrator.report import words
 from orchestrator.report.analysis import Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.comparison import SideBySide, tables
-from orchestrator.report.figures import curves, landscape
+from orchestrator.report.figures import curves, landscape, style
 from orchestrator.report.figures.landscape import Axis, axes, valued
 from orchestrator.report.history import History
 from orchestrator.report.leaderboard import columns
@@ -34,16 +36,23 @@ from orchestrator.report.summary import Chosen, Summary
 _CONTOURED = 3
 """Number of hyperparameters, the most important ones, whose pairs get a contour figure."""
 
+_LOGGED = 10
+"""Number of causes of failures with the last lines of a log."""
+
+_AXIS_WIDTH = 70
+"""Width in pixels of the names and ticks of one of several axes."""
+
 _FEWEST = 6
 """Minimum number of trials of a contour figure."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, and the value to sort by."""
+    """A cell of a table: its text, the value to sort by, and a text that is shown below the mouse."""
 
     text: str
     value: object
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,37 +80,76 @@ class Table:
 
 @dataclass(frozen=True)
 class ReportSection:
-    """A section of a page, which shows its attributes in this order."""
+    """A section of a page, which shows its attributes in this order.
+
+    Attributes:
+        is_beside: Whether figures stand beside each other if the page is wide enough.
+        least_width: Width in pixels below which figures are scrolled sideways.
+    """
 
     title: str
     caption: str = ""
     tables: tuple[Table, ...] = ()
     listing: str = ""
     figures: tuple[go.Figure, ...] = ()
+    is_beside: bool = False
+    least_width: int = 0
 
 
 @dataclass(frozen=True)
 class Lead:
-    """The top of a page: the answer, key figures as (name, value), caveats and notes."""
+    """The top of a page: the answer, key figures as (name, value), caveats and notes.
+
+    Attributes:
+        settings: Hyperparameters of the answer on one line; '' without an answer.
+        at: Time of the page in seconds since the epoch, or None if it does not change.
+    """
 
     answer: str
     cards: tuple[tuple[str, str], ...]
     caveats: tuple[str, ...]
     notes: tuple[str, ...]
+    settings: str = ""
+    at: float | None = None
+
+    @property
+    def written(self) -> str:
+        """Time of the page in ISO 8601, in UTC."""
+        assert self.at is not None, "only a page that changes has a time"
+        return datetime.fromtimestamp(self.at, UTC).isoformat(timespec="seconds")
 
 
-def report(history: History, summary: Summary, importances: Sequence[Importance]) -> str:
-    """Return the HTML of a sweep's report."""
+def report(
+    history: History,
+    summary: Summary,
+    importances: Sequence[Importance],
+    *,
+    at: float | None = None,
+    last_lines: Callable[[str], str] = lambda key: "",
+) -> str:
+    """Return the HTML of a sweep's report. Without a result, the causes of failures come first.
+
+    Args:
+        history: All rows of the sweep.
+        summary: Its summary.
+        importances: Importances of its hyperparameters.
+        at: Time of the page in seconds since the epoch.
+        last_lines: Function that returns the last lines of the log of a trial by its key, or ''.
+    """
+    failures = _failures(history, last_lines)
     sections = [
+        *(failures if summary.chosen is None else []),
         _leaderboard(summary),
         *_front(summary),
         *_progress(history, summary),
         *_hidden_norms(history, summary),
         *_landscape(history, summary, importances),
         *_costs(history, summary),
+        *(failures if summary.chosen is not None else []),
         _reproduction(history, summary),
     ]
-    return page(f"{summary.layer} on {summary.task}: {summary.sweep_id}", _lead(summary), sections)
+    title = f"{summary.layer} on {summary.task}: {summary.sweep_id}"
+    return page(title, _lead(history, summary, at), sections)
 
 
 def hidden_norms_page(history: History, summary: Summary) -> str:
@@ -152,22 +200,43 @@ def page(title: str, lead: Lead | None, sections: Sequence[ReportSection]) -> st
                 "tables": section.tables,
                 "listing": section.listing,
                 "figures": [_embedded(figure) for figure in section.figures],
+                "is_beside": section.is_beside,
+                "least_width": section.least_width,
             }
             for section in sections
         ],
-        scripts=_scripts(),
-        digests=" ".join(f"'{_digest(script)}'" for script in _scripts()),
+        script=_script(OWN_SCRIPT),
+        plotly=_packed_plotly(),
+        dark=json.dumps(style.DARK),
+        digests=" ".join(f"'{_digest(_script(name))}'" for name in (PLOTLY_SCRIPT, OWN_SCRIPT)),
     )
 
 
+OWN_SCRIPT = "page.js"
+"""The script that draws figures and sorts tables."""
+
+PLOTLY_SCRIPT = "plotly-cartesian.min.js"
+"""The file of that name in version 4.1.1 of npm's package plotly.js-cartesian-dist-min.
+
+It draws every kind of figure of a report at a third of the size of the whole plotly.js.
+"""
+
+
 @cache
-def _scripts() -> Sequence[str]:
-    """Return the scripts of every page: plotly.js, and the script that draws figures and sorts tables."""
-    own = files("orchestrator.report").joinpath("templates", "page.js").read_text(encoding="utf-8")
+def _script(name: str) -> str:
+    """Return a script of the templates."""
+    text = files("orchestrator.report").joinpath("templates", name).read_text(encoding="utf-8")
     # A browser normalises line ends before it computes the digest of a script.
-    return [re.sub("\r\n?", "\n", script) for script in (get_plotlyjs(), own)]
+    return re.sub("\r\n?", "\n", text)
 
 
+@cache
+def _packed_plotly() -> str:
+    """Return plotly.js as gzip in base64, which the other script unpacks."""
+    return b64encode(gzip.compress(_script(PLOTLY_SCRIPT).encode(), mtime=0)).decode()
+
+
+@cache
 def _digest(script: str) -> str:
     """Return the digest of a script for a Content-Security-Policy.
 
@@ -195,7 +264,7 @@ def _embedded(figure: go.Figure) -> dict[str, object]:
     return {"height": figure.layout.height, "json": content}
 
 
-def _lead(summary: Summary) -> Lead:
+def _lead(history: History, summary: Summary, at: float | None) -> Lead:
     chosen = summary.chosen
     ended = sum(summary.states.get(state, 0) for state in FINISHED_TRIAL)
     cards = [(f"trials ended, of {len(summary.rows)} begun", str(ended))]
@@ -206,9 +275,17 @@ def _lead(summary: Summary) -> Lead:
             *((f"published {name}", words.number(value)) for name, value in summary.published.items()),
             *cards,
         ]
+    attempts = (attempt for rows in history.attempts.values() for attempt in rows)
+    spent = cost(history.sweep, attempts, summary.states, trials_limit=len(summary.rows), now=at)
+    cards += [("elapsed", words.duration(spent.elapsed_seconds))] if spent.elapsed_seconds else []
+    cards += [("compute", words.duration(spent.compute_seconds))] if spent.compute_seconds else []
+    cards += [("GPU hours", words.brief(spent.gpu_hours))] if spent.gpu_hours else []
+    params = {} if chosen is None else chosen.row.params
     return Lead(
         answer=answer(summary).replace("**", ""),
-        cards=tuple(cards),
+        cards=tuple((name, value) for name, value in cards if value != words.NONE),
+        settings=" · ".join(f"{name} {words.setting(value)}" for name, value in params.items()),
+        at=at,
         caveats=tuple(caveats(summary)),
         notes=(*findings(summary), *context(summary)),
     )
@@ -227,7 +304,14 @@ def _leaderboard(summary: Summary) -> ReportSection:
     key = summary.chosen.row.key if summary.chosen else None
     rows = tuple(
         TableRow(
-            tuple(Cell(column.texts[index], column.values[index]) for column in shown),
+            tuple(
+                Cell(
+                    column.texts[index],
+                    column.values[index],
+                    (row.cause or "") if column.title == "state" else "",
+                )
+                for column in shown
+            ),
             "chosen" if row.key == key else row.state.lower(),
         )
         for index, row in enumerate(summary.rows)
@@ -273,13 +357,15 @@ def _text_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Tabl
 
 def _progress(history: History, summary: Summary) -> list[ReportSection]:
     key = summary.chosen.row.key if summary.chosen else None
-    sections = [
-        ReportSection(
-            "Optimisation history",
-            "The value of each trial, in the order in which they were proposed.",
-            figures=(curves.optimisation_history(history, key),),
+    sections = []
+    if any(row.value is not None for row in summary.rows):
+        sections.append(
+            ReportSection(
+                "Optimisation history",
+                "The value of each trial, in the order in which they were proposed.",
+                figures=(curves.optimisation_history(history, key),),
+            )
         )
-    ]
     if history.reports:
         chance = summary.chance.get("validation")
         sections.append(
@@ -321,13 +407,20 @@ def _landscape(history: History, summary: Summary, importances: Sequence[Importa
     if len(over) > 1:
         figure = landscape.parallel_coordinates(over, trials, summary.metric, maximize=summary.maximize)
         caption = "One line a trial through its hyperparameters; brighter is better, grey was stopped early."
-        sections.append(ReportSection("Parallel coordinates", caption, figures=(figure,)))
+        width = _AXIS_WIDTH * len(over)
+        sections.append(ReportSection("Parallel coordinates", caption, figures=(figure,), least_width=width))
     caption = f"{summary.metric} over each hyperparameter by itself."
-    slices = landscape.slices(over, trials, summary.metric)
-    sections.append(ReportSection("Slices", caption, figures=(slices,)))
+    slices = tuple(
+        landscape.slices([axis], trials, summary.metric, maximize=summary.maximize)
+        for axis in _by_importance(over, importances)
+    )
+    for other in slices[1:]:
+        other.update_layout(showlegend=False)
+    sections.append(ReportSection("Slices", caption, figures=slices, is_beside=True))
+    ranges = [axis for axis in _by_importance(over, importances) if axis.kind != "category"]
     contours = tuple(
         landscape.contour(across, up, trials, summary.metric, maximize=summary.maximize)
-        for across, up in combinations(_by_importance(over, importances)[:_CONTOURED], 2)
+        for across, up in combinations(ranges[:_CONTOURED], 2)
         if len(landscape.over_both(across, up, trials)[0]) >= _FEWEST
     )
     if contours:
@@ -348,10 +441,9 @@ def _importances(importances: Sequence[Importance]) -> ReportSection:
 
 
 def _by_importance(over: Sequence[Axis], importances: Sequence[Importance]) -> list[Axis]:
-    """Return the numeric axes, the most important first."""
+    """Return the axes, the most important first."""
     shares = {importance.name: importance.share for importance in importances}
-    ranges = [axis for axis in over if axis.kind != "category"]
-    return sorted(ranges, key=lambda axis: -shares.get(axis.name, 0.0))
+    return sorted(over, key=lambda axis: -shares.get(axis.name, 0.0))
 
 
 def _costs(history: History, summary: Summary) -> list[ReportSection]:
@@ -384,16 +476,31 @@ def _costs(history: History, summary: Summary) -> list[ReportSection]:
         table = _text_table(("trial", "value", "of step", "what happened"), rows)
         caption = "Trials whose objective was no longer finite; each keeps the value of an earlier report."
         sections.append(ReportSection("Diverged", caption, (table,)))
-    if summary.failures:
-        failed = [row for row in summary.rows if row.state == "FAILED"]
-        causes = _text_table(("cause", "trials"), summary.failures.items())
-        details = _text_table(
-            ("trial", "attempts", "what happened"),
-            ((row.number, row.attempts, row.cause or "") for row in failed),
-        )
-        caption = "Trials that ended without a value, by cause."
-        sections.append(ReportSection("Failures", caption, (causes, details)))
     return sections
+
+
+def _failures(history: History, last_lines: Callable[[str], str]) -> list[ReportSection]:
+    """Return the section of the failed trials, by the last line of their error."""
+    groups = failure_groups(history.search())
+    if not groups:
+        return []
+    rows = (
+        (
+            group.message,
+            "" if group.file is None else f"{group.file}, line {group.line}",
+            group.count,
+            ", ".join(group.trials) + (", …" if group.count > len(group.trials) else ""),
+            group.next_step,
+        )
+        for group in groups
+    )
+    table = _text_table(("cause", "in", "count", "trials", "next step"), rows)
+    ends = ((group, last_lines(f"{history.sweep.id}-{group.trials[0]}")) for group in groups[:_LOGGED])
+    listing = "\n\n".join(
+        f"{group.message}\nThe log of trial {group.trials[0]} ends with:\n{end}" for group, end in ends if end
+    )
+    caption = "Failed trials by the last line of their error."
+    return [ReportSection("Failures", caption, (table,), listing=listing)]
 
 
 def _reproduction(history: History, summary: Summary) -> ReportSection:

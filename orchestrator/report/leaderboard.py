@@ -38,7 +38,13 @@ class Column:
 
 
 def columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column]:
-    """Yield the columns of some rows, the hyperparameters last."""
+    """Yield the columns of some rows in which a row has a value, the hyperparameters last."""
+    for column in _all_columns(summary, rows):
+        if not rows or any(value is not None for value in column.values):
+            yield column
+
+
+def _all_columns(summary: Summary, rows: Sequence[LeaderboardRow]) -> Iterator[Column]:
     yield _column("#", [row.rank for row in rows], empty="")
     yield _column("trial", [row.number for row in rows])
     yield _measured(summary.metric, [row.value for row in rows])
@@ -84,15 +90,16 @@ def leaderboard_csv(summary: Summary) -> str:
     costs = () if summary.runs_script else tuple(field.name for field in fields(Cost))
     tested = () if summary.runs_script else (summary.test_metric,)
     further = [] if summary.front is None else list(summary.front.objectives)[1:]
+    names = summary.parameters
     fixed = ["rank", "key", "state", summary.metric, *tested, "best_step", "step"]
     fixed += [*further, "front"] if further else []
-    writer.writerow(map(inert, [*fixed, *costs, *summary.parameters]))
+    writer.writerow(map(inert, [*fixed, *costs, *names]))
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
         values += [row.best_step, row.step]
         values += [*map(row.further.get, further), "yes" if row.on_front else ""] if further else []
         values += [getattr(row.cost, name, None) for name in costs]
-        settings = (plain(row.params[name]) if name in row.params else None for name in summary.parameters)
+        settings = (plain(row.params[name]) if name in row.params else None for name in names)
         writer.writerow(map(inert, [*values, *settings]))
     return out.getvalue()
 

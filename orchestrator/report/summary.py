@@ -12,6 +12,8 @@ from typing import Any
 
 from orchestrator.assignment import SIZE
 from orchestrator.config.networks import chosen_sizes
+from orchestrator.config.strategy import most_trials
+from orchestrator.ledger.sweeps import standing
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import SIMILARITY, STEP_WORK, AttemptRecord, ReportRecord, TrialRecord
 from orchestrator.ledger.sweeps.selection import (
@@ -21,6 +23,20 @@ from orchestrator.ledger.sweeps.selection import (
     fresh_values,
     racers,
     ranked,
+)
+from orchestrator.ledger.sweeps.standing import (
+    SPEED_REPORTS,
+    BestTrial,
+    FailureGroup,
+    Improvement,
+    SweepCost,
+    TimeLeft,
+    best_so_far,
+    cost,
+    failure_groups,
+    improvement,
+    speed_and_rest,
+    time_left_of,
 )
 from orchestrator.report.history import (
     History,
@@ -225,6 +241,11 @@ class Summary:
         failures: Number of failed trials by cause.
         details: Details of the first failure by cause; '' if nothing more is known.
         spending: Time by purpose.
+        best: Best trial so far, running and pruned ones included, or None.
+        improvement: Last improvement of the search, or None without a value.
+        cost: What the sweep has used, beside the limits of its budget.
+        time_left: Range of the time left, or None if unknown or no driver has the sweep.
+        failed: Failed search trials by the last line of their error, the most frequent first.
     """
 
     sweep_id: str
@@ -262,6 +283,11 @@ class Summary:
     failures: Mapping[str, int]
     details: Mapping[str, str]
     spending: TimeSpent
+    best: BestTrial | None
+    improvement: Improvement | None
+    cost: SweepCost
+    time_left: TimeLeft | None
+    failed: Sequence[FailureGroup]
 
     @property
     def runs_script(self) -> bool:
@@ -352,7 +378,32 @@ def summarise(history: History) -> Summary:
             cause_of(trial): (trial.cause or "").partition(":")[2].strip() for trial in reversed(failed)
         },
         spending=spending(history),
+        **_standing(history),
     )
+
+
+def _standing(history: History) -> dict[str, Any]:
+    """Return best, improvement, cost, time left and failures of a sweep, as values of `Summary`."""
+    search, sweep, now = history.search(), history.sweep, history.read_at
+    attempts = [attempt for of_trial in history.attempts.values() for attempt in of_trial]
+    states = Counter(str(trial.state) for trial in search)
+    limit = max(len(search), most_trials(sweep.document))
+    values = history.values_so_far() if history.has_best else {}
+    left = None
+    if now is not None and sweep.state == "RUNNING":
+        rests = {
+            trial.key: speed_and_rest(trial, history.reports.get(trial.key, ())[-SPEED_REPORTS:], now)[1]
+            for trial in history.trials
+            if trial.state == "RUNNING"
+        }
+        left = time_left_of(sweep, history.trials, attempts, rests, trials_limit=limit, now=now)
+    return {
+        "best": best_so_far(search, values, maximize=history.maximize),
+        "improvement": improvement(standing.history(search, values, maximize=history.maximize)),
+        "cost": cost(sweep, attempts, states, trials_limit=limit, now=now),
+        "time_left": left,
+        "failed": failure_groups(search),
+    }
 
 
 def row_of_memoryless(layer: str, rows: Sequence[LeaderboardRow]) -> LeaderboardRow | None:

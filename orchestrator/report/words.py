@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from orchestrator.ledger.sweeps.standing import SweepCost, TimeLeft
     from trainables.cost import Cost
 
 from orchestrator.placeholders import plain
+
+NONE = "–"
+"""Text of a missing value."""
 
 DECIMALS = 4
 """Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
@@ -104,6 +108,33 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+def time_left(left: TimeLeft) -> str:
+    """Format an estimate of the time left with its range, such as `about 3.0 min left (2.1 to 4.5 min)`."""
+    low, likely, high = (duration(seconds) for seconds in (left.low, left.likely, left.high))
+    if low == high:
+        return f"about {likely} left"
+    same_unit = low.rpartition(" ")[2] == high.rpartition(" ")[2]
+    return f"about {likely} left ({low.rpartition(' ')[0] if same_unit else low} to {high})"
+
+
+def used(cost: SweepCost) -> str:
+    """Format the cost of a sweep beside the limits of its budget.
+
+    `5 of 12 trials ended, 63 s elapsed of 2.0 h, 4.2 min compute, 0.1 of 8 GPU-hours`
+    """
+    parts = [
+        f"{count(cost.trials_ended)} of {count(cost.trials_limit)} trials ended",
+        f"{duration(cost.elapsed_seconds)} elapsed",
+        f"{duration(cost.compute_seconds)} compute",
+    ]
+    if cost.elapsed_limit_seconds is not None:
+        parts[1] += f" of {duration(cost.elapsed_limit_seconds)}"
+    if cost.gpu_hours or cost.gpu_hours_limit is not None:
+        limit = "" if cost.gpu_hours_limit is None else f" of {brief(cost.gpu_hours_limit)}"
+        parts.append(f"{brief(cost.gpu_hours)}{limit} GPU-hours")
+    return ", ".join(parts)
 
 
 def share(part: float, whole: float) -> str:

@@ -110,6 +110,7 @@ class KeyedScheduler(TrialScheduler):
         adopt: Function that is called with Tune's controller before it adds the first trial.
         controller: Tune's controller, or None before the first trial.
         stopped: Keys of the trials of earlier runs whose last report the rule answered with STOP.
+        reasons: Reason of each stop by trial key, which the rule fills; empty for a rule that gives none.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class KeyedScheduler(TrialScheduler):
         searched: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
+        self.reasons: Mapping[str, str] = getattr(rule, "reasons", {})
         self._rule, self.rungs, self._searched = rule, rungs or Rungs(), dict(searched or {})
         self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None

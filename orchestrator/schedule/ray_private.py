@@ -39,6 +39,7 @@ from ray.experimental.internal_kv import (
     internal_kv_get_gcs_client,
 )
 from ray.job_config import JobConfig
+from ray.tune.schedulers import AsyncHyperBandScheduler
 from ray.util import placement_group_table
 
 from orchestrator import process_secrets
@@ -524,6 +525,21 @@ def withhold_keys() -> None:
     from ray.tune.execution import class_cache  # imports Tune
 
     class_cache.ENV_VARS_TO_PROPAGATE = class_cache.ENV_VARS_TO_PROPAGATE - KEYS_OF_STORE
+
+
+# ------------------------------------------------------------------ the rungs of Hyperband
+
+
+def rung_of(rule: AsyncHyperBandScheduler, trial: Any, step: float) -> Mapping[str, float]:
+    """Return the values at the rung of a trial's report by trial ID, larger ones better, its own among them.
+
+    Args:
+        rule: Scheduler that has compared the report.
+        trial: Trial that has reported.
+        step: Step of the report, at or after the first rung of the trial's bracket.
+    """
+    rungs = rule._trial_info[trial.trial_id]._rungs  # the highest rung first
+    return next(values for milestone, values in rungs if step >= milestone)
 
 
 # ------------------------------------------------------------------ the end of an attempt

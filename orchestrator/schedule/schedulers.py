@@ -17,6 +17,7 @@ from orchestrator.config.declarations import COMPARED, Need, SchedulerSettings, 
 from orchestrator.config.strategy import SCHEDULERS
 from orchestrator.config.sweep_config import Scheduler, SweepConfig
 from orchestrator.ledger.sweeps.records import CurvePoint, ReportRecord
+from orchestrator.schedule import ray_private
 from orchestrator.schedule.adapters import session_of
 from orchestrator.schedule.keyed import KeyedScheduler, histories
 from orchestrator.session.population import Population
@@ -261,15 +262,19 @@ class HyperbandRule(AsyncHyperBandScheduler):
         milestones: Rungs of all brackets, rising.
         keep: A trial that is among this many best of at least `KEPT_FROM` at a rung is never stopped.
         settings: Settings of Ray Tune's scheduler.
+
+    Attributes:
+        reasons: Reason of each stop by trial key.
     """
 
     def __init__(self, milestones: Sequence[float], keep: int, **settings: Any) -> None:
         super().__init__(**settings)
         self._milestones, self._keep = milestones, keep
-        self._sign = 1 if settings["mode"] == "max" else -1
+        self._sign, self._reduction = 1 if settings["mode"] == "max" else -1, settings["reduction_factor"]
         self._passed: dict[str, int] = {}
         self._best: list[list[tuple[float, str]]] = [[] for _ in milestones]
         self._kept: set[str] = set()
+        self.reasons: dict[str, str] = {}
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Compare a report if it is the first one at or after a rung."""
@@ -282,7 +287,22 @@ class HyperbandRule(AsyncHyperBandScheduler):
             insort(self._best[passed - 1], (-self._sign * result[str(self.metric)], trial.trial_id))
             if self._is_kept(trial.trial_id):
                 return str(TrialScheduler.CONTINUE)
+        if decision == TrialScheduler.STOP and result[self._time_attr] < self._max_t:
+            self.reasons[trial.trial_id] = self._reason(trial, result)
         return decision
+
+    def _reason(self, trial: Any, result: Mapping[str, Any]) -> str:
+        """Return the reason of a stop at a report: the rung, the rank there and the value that goes on."""
+        step, values = result[self._time_attr], ray_private.rung_of(self, trial, result[self._time_attr])
+        own, others = values[trial.trial_id], [values[key] for key in values if key != trial.trial_id]
+        # Ray Tune's cutoff, which does not contain the trial itself.
+        threshold = float(np.nanpercentile(others, 100 * (1 - 1 / self._reduction)))
+        rank = 1 + sum(other > own for other in others)
+        name = str(self.metric).removeprefix(shown_as(""))
+        return (
+            f"stopped at step {step}: {name} {self._sign * own:.4g} is rank {rank} of {len(values)} at this "
+            f"rung; one in {self._reduction:g} goes on ({self._sign * threshold:.4g} or better)"
+        )
 
     def _is_kept(self, key: str) -> bool:
         """Return True if a trial is among the best at one of its rungs, now or when it was last compared."""
@@ -311,10 +331,14 @@ class PromotionRule(FIFOScheduler):
         metric: Metric that is compared.
         steps: Steps of a trial.
         rungs: Rungs of the sweep.
+
+    Attributes:
+        reasons: Reason of each pause by trial key.
     """
 
     def __init__(self, metric: str, steps: int, rungs: Rungs) -> None:
         super().__init__()
+        self.reasons: dict[str, str] = {}
         self._metric, self._steps, self.rungs = metric, steps, rungs
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
@@ -322,7 +346,14 @@ class PromotionRule(FIFOScheduler):
         if result["step"] >= self._steps:
             self.rungs.resume(trial.trial_id)
             return str(TrialScheduler.CONTINUE)
-        goes_on = self.rungs.goes_on(trial.trial_id, result["step"], result[str(self.metric)])
+        value = result[str(self.metric)]
+        goes_on = self.rungs.goes_on(trial.trial_id, result["step"], value)
+        if not goes_on:
+            name = str(self.metric).removeprefix(shown_as(""))
+            self.reasons[trial.trial_id] = (
+                f"paused at step {result['step']} with {name} {value:.4g} and not promoted before the search "
+                "ended"
+            )
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.PAUSE)
 
 
@@ -389,6 +420,9 @@ class MedianRule(FIFOScheduler):
         sign: 1 if more is better, else -1.
         grace: Step from which on trials are compared and averaged.
         least: Minimum number of other trials for a comparison.
+
+    Attributes:
+        reasons: Reason of each stop by trial key.
     """
 
     def __init__(self, metric: str, *, sign: int, grace: int, least: int) -> None:
@@ -397,6 +431,7 @@ class MedianRule(FIFOScheduler):
         self._courses: dict[str, _Course] = {}
         self._steps: list[int] = []
         self._means: dict[int, list[float]] = {}
+        self.reasons: dict[str, str] = {}
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Compare a report; a repeated report of a step is compared again but counted once."""
@@ -409,7 +444,15 @@ class MedianRule(FIFOScheduler):
             for at in passed:
                 if (mean := course.mean(at)) is not None:
                     insort(self._means[at], mean)
-        return str(TrialScheduler.STOP if self._is_bad(course, step) else TrialScheduler.CONTINUE)
+        median, others = self._median(course, step)
+        if median is None or course.best >= median:
+            return str(TrialScheduler.CONTINUE)
+        name = self._compared.removeprefix(shown_as(""))
+        self.reasons[trial.trial_id] = (
+            f"stopped at step {step}: its best {name} {self._sign * course.best:.4g} is behind the median "
+            f"{self._sign * median:.4g} of the means of {others} other trials up to this step"
+        )
+        return str(TrialScheduler.STOP)
 
     def _open(self, step: int) -> None:
         """Collect the means at a new step, over the trials that have passed it."""
@@ -419,14 +462,15 @@ class MedianRule(FIFOScheduler):
         means = (course.mean(step) for course in self._courses.values() if course.last >= step)
         self._means[step] = sorted(mean for mean in means if mean is not None)
 
-    def _is_bad(self, course: _Course, step: int) -> bool:
+    def _median(self, course: _Course, step: int) -> tuple[float | None, int]:
+        """Return the median of the other trials' means up to a step, or None, and their number."""
         if step < self._grace:
-            return False
+            return None, 0
         means, own = self._means[step], course.mean(step)
         others = len(means) - 1
         assert own is not None, "it has reported this step"
         if others < max(self._least, 1):
-            return False
+            return None, others
         hole = bisect_left(means, own)
         lower, upper = (means[at + (at >= hole)] for at in ((others - 1) // 2, others // 2))
-        return (lower + upper) / 2 > course.best
+        return (lower + upper) / 2, others

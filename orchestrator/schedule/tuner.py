@@ -79,6 +79,7 @@ def run(
     trials = session.ledger.trials(sweep_id)
     searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
     scheduler = schedulers.build(session.sweep, curves, searched)
+    session.reasons = scheduler.reasons
     session.settle_stopped(scheduler.stopped)
     session.follow(scheduler.rungs)
     gpu = session.sweep.resources.gpu

@@ -19,7 +19,14 @@ from pathlib import Path
 
 from orchestrator import process_secrets
 from orchestrator.accounts import files_as
-from orchestrator.assignment import LARGEST_STEP, SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import (
+    LARGEST_STEP,
+    OUT_OF_GPU_MEMORY,
+    SIZE,
+    Assignment,
+    Outcome,
+    SavedCheckpoint,
+)
 from orchestrator.ledger.sweeps.records import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.metric_sources import MetricSource, source_of_metrics
@@ -196,11 +203,11 @@ def _out_of_memory(got: str, limit: int | None) -> OverLimit:
     if _DEVICE_MEMORY.search(got):
         must = "must fit into the memory of its GPU"
         remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
-    elif limit:
+        return OverLimit(OUT_OF_GPU_MEMORY, Refusal("the script", must, got, remedy))
+    if limit:
         return _over("memory", got)
-    else:
-        must = "must fit into the memory of its machine"
-        remedy = "Use less, or let fewer trials run at once: resources.concurrent."
+    must = "must fit into the memory of its machine"
+    remedy = "Use less, or let fewer trials run at once: resources.concurrent."
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from orchestrator.ledger.sweeps.records import (
     trial_key_of,
 )
 from orchestrator.ledger.sweeps.selection import Constraints, last_reports, mean_of_last, total_violation
+from orchestrator.ledger.sweeps.standing import HoursSpent, TrialTime
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.board import TrialBoard
 from orchestrator.session.limits import (
@@ -33,7 +34,6 @@ from orchestrator.session.limits import (
     SLOW_PLACEMENT,
     SLOW_START,
     UNCHARGED,
-    HoursSpent,
     SearchEnd,
     Spending,
 )
@@ -100,6 +100,12 @@ class Running:
         left = max(0, self.trial.total_steps - self.step)
         return left * (self.progressed_at - self.started_at) / done
 
+    def time(self, now: float) -> TrialTime:
+        """Return the time of the trial so far, by the clock of `started_at`."""
+        seconds = 0.0 if self.started_at is None else now - self.started_at
+        done = self.step / max(1, self.step, self.trial.total_steps)
+        return TrialTime(seconds, done, self.seconds_left)
+
     @property
     def failed_at(self) -> int:
         """Return the step of the last outcome, which may be a failure, or else of the last report."""
@@ -118,7 +124,7 @@ class Attempts:
 
     Attributes:
         running: Attempts that were launched and have not ended, by id.
-        took: Seconds of the last attempts of the trials that have ended last.
+        took: Times of the trials that have ended last, the oldest first.
     """
 
     def __init__(
@@ -132,6 +138,7 @@ class Attempts:
         board: TrialBoard,
         end: SearchEnd,
         spent: HoursSpent,
+        took: Iterable[TrialTime],
         clock: Callable[[], float],
         account: Account | None = None,
     ) -> None:
@@ -141,7 +148,7 @@ class Attempts:
         self._constraints: Constraints = sweep.document()["constraints"]
         self._last_reports = last_reports(sweep.reports)
         self.running: dict[str, Running] = {}
-        self.took: deque[float] = deque(maxlen=100)
+        self.took: deque[TrialTime] = deque(took, maxlen=100)
         self._spending = Spending(spent, sweep.resources.total_gpu)
         self._lost_at: list[float] = []
         self._superseded: list[Path] = []
@@ -354,8 +361,8 @@ class Attempts:
         self._writer.end_attempt(attempt_id, "ENDED", "paused", trial_state="WAITING")
         self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
 
-    def prune(self, trial: TrialRecord) -> None:
-        """End a paused trial.
+    def prune(self, trial: TrialRecord, cause: str | None = None) -> None:
+        """End a paused trial, with the reason of its pause.
 
         It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
         """
@@ -365,8 +372,8 @@ class Attempts:
             value = self._averaged(trial.key, best.metrics[self._sweep.metric])
             best_step, metrics = best.step, best.metrics
         now = events.milliseconds(self._writer.ledger.now())
-        ended = events.trial_ended(trial.key, "PRUNED", None, trial.step, value, now)
-        self._writer.prune(trial.key, value, best_step, [ended])
+        ended = events.trial_ended(trial.key, "PRUNED", cause, trial.step, value, now)
+        self._writer.prune(trial.key, value, best_step, [ended], cause=cause)
         self._board.enter(trial.key, "PRUNED")
         self._end.add("PRUNED", value, 0.0)
         self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
@@ -390,7 +397,8 @@ class Attempts:
         )
         self.remove(attempt_id)
         if run.started_at is not None:
-            self.took.append(self._clock() - run.started_at)
+            part = 1.0 if state == "COMPLETE" else run.step / max(1, run.step, trial.total_steps)
+            self.took.append(TrialTime(self._clock() - run.started_at, part))
         self._board.enter(trial.key, state)
         if value is None:
             self._board.forget(trial.key)

@@ -9,7 +9,6 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
@@ -20,6 +19,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialState,
 )
 from orchestrator.ledger.sweeps.selection import order
+from orchestrator.ledger.sweeps.standing import TimeLeft
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,11 @@ class Progress:
         wanted: Expected number of trials at the end.
         best_key: Key of the best trial so far, or None.
         best_value: Best validation value of that trial.
-        seconds_left: Estimate of the time left, or None without data for one.
+        seconds_left: `likely` of `time_left`, or None.
         state: State of the sweep, such as RUNNING, WAITING or PAUSED.
         reason: Reason for this state, or None.
+        best_state: State of the best trial so far, or None.
+        time_left: Range of the time left, or None without data for one.
     """
 
     states: Mapping[str, int]
@@ -43,6 +45,8 @@ class Progress:
     seconds_left: float | None = None
     state: SweepState = "RUNNING"
     reason: str | None = None
+    best_state: TrialState | None = None
+    time_left: TimeLeft | None = None
 
     @property
     def settled(self) -> int:
@@ -111,9 +115,9 @@ class TrialBoard:
         self.counts: Counter[str] = Counter()
         for trial in trials:
             self.enter(trial.key, "WAITING" if trial.state in UNFINISHED_TRIAL else trial.state)
-            if trial.state in CANDIDATE and trial.role == "search" and trial.value is not None:
+            is_valued = trial.state in CANDIDATE or trial.state == "PRUNED"
+            if is_valued and trial.role == "search" and trial.value is not None:
                 self.score(trial, trial.value, broken.get(trial.key, 0.0))
-        self._settled_before = self.settled
         self.retries = RetryQueue(trial.key for trial in trials if trial.state in UNFINISHED_TRIAL)
 
     def enter(self, key: str, state: TrialState) -> None:
@@ -142,14 +146,24 @@ class TrialBoard:
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """Return the key and value of the best trial so far, or None.
+        """Return the key and value of the best trial that can be chosen in the end, or None.
 
         Candidates and unfinished trials count, pruned ones only if no other trial has a value, and failed
         ones never. At the end this is the trial that `ledger.selection.best_of_sweep` returns, if any.
         """
-        known = {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
-        going = {key: score for key, score in known.items() if self._states[key] != "PRUNED"}
-        if not (scores := going or known) or not self._has_best:
+        known = self._known()
+        return self._first({key: known[key] for key in known if self._states[key] != "PRUNED"} or known)
+
+    @property
+    def best_so_far(self) -> tuple[str, float] | None:
+        """Return the key and value of the best trial so far, pruned ones included, or None."""
+        return self._first(self._known())
+
+    def _known(self) -> dict[str, tuple[int, float, float]]:
+        return {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
+
+    def _first(self, scores: Mapping[str, tuple[int, float, float]]) -> tuple[str, float] | None:
+        if not scores or not self._has_best:
             return None
 
         def rank(key: str) -> tuple[float, float, int]:
@@ -169,48 +183,24 @@ class TrialBoard:
         """Return the number of unfinished trials."""
         return len(self._states) - self.settled
 
-    def progress(self, elapsed: float, wanted: int, state: SweepState, reason: str | None) -> Progress:
-        """Return the counts, the best trial so far and an estimate of the time left.
+    def progress(self, wanted: int, state: SweepState, reason: str | None, left: TimeLeft | None) -> Progress:
+        """Return the counts, the best trial so far and the time left.
 
         Args:
-            elapsed: Seconds since this board was created.
             wanted: Expected number of trials at the end.
             state: State of the sweep.
             reason: Reason for this state, or None.
+            left: Estimate of the time left, or None.
         """
-        left = _seconds_left(self.settled, self._settled_before, wanted, elapsed)
-        key, value = self.best or (None, None)
+        key, value = self.best_so_far or (None, None)
         return Progress(
             {str(state): count for state, count in (+self.counts).items()},
             wanted,
             key,
             value,
-            left,
+            None if left is None else left.likely,
             state,
             reason,
+            None if key is None else self._states[key],
+            left,
         )
-
-
-def time_left(took: Sequence[float], own: Sequence[float | None], waiting: int) -> float | None:
-    """Estimate the seconds until all trials of a search have ended; None without data for an estimate.
-
-    The total time left is divided by the number of running trials. The result is at least the time left of
-    the slowest running trial.
-
-    Args:
-        took: Seconds of the trials that have ended, pruned ones included.
-        own: Seconds that each running trial has left at its speed, or None if that is unknown.
-        waiting: Number of trials that have not begun.
-    """
-    mean = fmean(took) if took else None
-    left = [mean if seconds is None else seconds for seconds in own]
-    known = [seconds for seconds in left if seconds is not None]
-    if len(known) < len(left) or (mean is None and waiting):
-        return None
-    return max([(sum(known) + waiting * (mean or 0.0)) / max(1, len(left)), *known])
-
-
-def _seconds_left(settled: int, settled_before: int, wanted: int, elapsed: float) -> float | None:
-    """Estimate the seconds until all trials are settled from the rate of this driver."""
-    own = settled - settled_before
-    return (wanted - settled) * elapsed / own if own > 0 else None

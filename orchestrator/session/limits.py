@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.assignment import OUT_OF_GPU_MEMORY
 from orchestrator.config.sections import BudgetSection
 from orchestrator.errors import counted
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     FINISHED_TRIAL,
     AttemptRecord,
-    SweepRecord,
     SweepState,
     TrialRecord,
     TrialState,
 )
+from orchestrator.ledger.sweeps.standing import HoursSpent
 from orchestrator.ledger.sweeps.writer import SweepWriter
 
 HOPELESS_AFTER = 8
@@ -43,6 +44,7 @@ ALLOWED_RETRIES = {
     "engine crash": 3,
     "damaged checkpoint": 3,
     "out of memory": 2,
+    OUT_OF_GPU_MEMORY: 2,
     "hung": 1,
     "time limit": 1,
     "error": 1,
@@ -111,39 +113,6 @@ class AlikeFailures:
 
 
 # ------------------------------------------------------------------ budget
-
-
-@dataclass(frozen=True)
-class HoursSpent:
-    """Time in which workers held resources for attempts; an attempt that waits for a worker costs nothing.
-
-    Attributes:
-        hours: Wall-clock hours in which at least one worker held resources; time between two drivers does not
-            count.
-        gpu_hours: Sum over all attempts of their hours times their GPUs, on all nodes.
-    """
-
-    hours: float
-    gpu_hours: float
-
-
-def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
-    """Sum the time of a sweep's attempts that have ended.
-
-    Outages of the database are subtracted from each attempt. If an attempt outlasts an outage and overlaps
-    one that was taken after it, the hours of the sweep are too high by at most the overlap.
-    """
-    # The clock may have been set back while an attempt ran.
-    spans = sorted(
-        (start, max(attempt.ended_at - (attempt.outage_seconds or 0.0), start), sweep.held_by(attempt)[1])
-        for attempt in attempts
-        if (start := attempt.taken_at) is not None and attempt.ended_at is not None
-    )
-    busy, reached = 0.0, float("-inf")
-    for start, end, _ in spans:
-        busy += max(end - max(start, reached), 0.0)
-        reached = max(reached, end)
-    return HoursSpent(busy / _HOUR, sum(gpu * (end - start) for start, end, gpu in spans) / _HOUR)
 
 
 class Spending:

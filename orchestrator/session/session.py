@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -23,9 +22,10 @@ from orchestrator.errors import NoStore
 from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import SIMILARITY, SweepRecord, SweepState, TrialRecord, trial_key_of
 from orchestrator.ledger.sweeps.selection import violations_of
+from orchestrator.ledger.sweeps.standing import RUN_TO_THE_END, TimeLeft, spent, time_left, trial_times
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.session.attempts import Attempts, Running, any_active, foreign
-from orchestrator.session.board import Progress, TrialBoard, time_left
+from orchestrator.session.board import Progress, TrialBoard
 from orchestrator.session.limits import (
     ALIKE_FAILURES,
     DIVERGED,
@@ -37,7 +37,6 @@ from orchestrator.session.limits import (
     overspent,
     search_end,
     since_progress,
-    spent,
     wait_before_retry,
 )
 from orchestrator.session.outages import WHAT, Outages, Probe, probes_of
@@ -49,6 +48,9 @@ from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from orchestrator.upkeep.orphans import clear_trial
 from trainables.errors import DamagedCheckpoint
+
+ESTIMATE_SECONDS = 5.0
+"""Age up to which an estimate of the time left is used again, unless a trial has ended or begun."""
 
 
 class Resources(Protocol):
@@ -121,6 +123,7 @@ class Session:
 
     Attributes:
         stopped: Reason why nothing more is launched, or None.
+        reasons: Reason of each stop by the scheduler, by trial key; the scheduler fills it.
     """
 
     def __init__(
@@ -145,10 +148,10 @@ class Session:
         self._stopped_at: float | None = None
         self._resources, self._node_wait, self._busy_wait = resources, node_wait, busy_wait
         self._share = share or WholeCluster()
-        self._clock, self._began = clock, clock()
+        self._clock = clock
         record, trials = self._record, self.ledger.trials(sweep.id)
         self._similarities = record.facts.get(SIMILARITY, {})
-        violations, before = violations_of(self.ledger, record), spent(self.ledger.attempts(sweep.id), record)
+        violations, attempts = violations_of(self.ledger, record), self.ledger.attempts(sweep.id)
         maximize = sweep.direction == "maximize"
         self._board = TrialBoard(trials, maximize=maximize, violations=violations, has_best=sweep.has_best)
         self._end = search_end(sweep.budget, trials, maximize=maximize, violations=violations)
@@ -160,14 +163,17 @@ class Session:
             data,
             board=self._board,
             end=self._end,
-            spent=before,
+            spent=spent(attempts, record),
+            took=trial_times(trials, attempts, {}, self.ledger.now())[0],
             clock=clock,
             account=account,
         )
         self._proposals = Proposals(sweep, writer, study, self._board, self._end, trials)
+        self._estimate: tuple[float, tuple[int, ...], TimeLeft | None] = (0.0, (), None)
         self._has_dropped = False
         self._exploits = Exploits(sweep, writer, paths)
         self._rungs = Rungs()
+        self.reasons: Mapping[str, str] = {}
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._alike_failures = AlikeFailures()
@@ -324,7 +330,9 @@ class Session:
         for key in self._board.retries.in_order():
             if key in keys and (trial := self.ledger.trial(key)).step < trial.total_steps:
                 self._board.retries.remove(key)
-                self._attempts.settle(self._attempts.launch(trial).attempt_id, "PRUNED")
+                self._attempts.settle(
+                    self._attempts.launch(trial).attempt_id, "PRUNED", self.reasons.get(key)
+                )
 
     def settle_extended(self) -> None:
         """Settle the unfinished extended trials, which were complete before, once the budget is spent."""
@@ -340,7 +348,7 @@ class Session:
         """Settle the paused trials at the end of the search, when none of them can be promoted any more."""
         for key in tuple(self._rungs.paused):
             self._rungs.resume(key)
-            self._attempts.prune(self.ledger.trial(key))
+            self._attempts.prune(self.ledger.trial(key), self.reasons.get(key))
 
     def follow(self, rungs: Rungs) -> None:
         """Pause trials at rungs, and resume those that are promoted.
@@ -412,7 +420,7 @@ class Session:
         elif donor is not None:
             self._exploit(attempt_id, donor)
         else:
-            self._attempts.settle(attempt_id, "PRUNED")
+            self._attempts.settle(attempt_id, "PRUNED", self.reasons.get(run.trial.key))
 
     def _exploit(self, attempt_id: str, donor: str) -> None:
         """End an attempt whose trial copies its donor; postpone that during an outage of the store."""
@@ -588,11 +596,26 @@ class Session:
 
     def progress(self) -> Progress:
         """Return the counts, the best trial so far and an estimate of the time left."""
-        elapsed, wanted = self._clock() - self._began, self._proposals.wanted
+        wanted = self._proposals.wanted
         if paused := self._outages.reason:
-            return self._board.progress(elapsed, wanted, "PAUSED", paused)
+            return self._board.progress(wanted, "PAUSED", paused, None)
         waiting = self._shortage.reason
-        known = self._board.progress(elapsed, wanted, "WAITING" if waiting else "RUNNING", waiting)
-        own = [run.seconds_left for run in self.running.values()]
-        left = time_left(self._attempts.took, own, max(0, wanted - known.settled - len(own)))
-        return known if left is None else replace(known, seconds_left=left)
+        return self._board.progress(
+            wanted, "WAITING" if waiting else "RUNNING", waiting, self._time_left(wanted)
+        )
+
+    def _time_left(self, wanted: int) -> TimeLeft | None:
+        """Return an estimate of the time left, made again when a trial has ended and every few seconds."""
+        now, settled = self._clock(), self._board.settled
+        at, before, _ = self._estimate
+        if before != (wanted, settled, len(self.running)) or now - at >= ESTIMATE_SECONDS:
+            left = max(0, wanted - settled - len(self.running))
+            estimate = time_left(
+                [*self._attempts.took],
+                [run.time(now) for run in self.running.values()],
+                waiting=left,
+                places=max(len(self.running), min(self.concurrency, len(self.running) + left)),
+                stops_early=self.sweep.scheduler.name not in RUN_TO_THE_END,
+            )
+            self._estimate = now, (wanted, settled, len(self.running)), estimate
+        return self._estimate[2]

@@ -25,6 +25,7 @@ visibly.
 from __future__ import annotations
 
 import hashlib
+import json
 import posixpath
 import re
 import sys
@@ -47,6 +48,8 @@ from orchestrator.ledger.sweeps.records import (
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    is_confirmation,
+    trial_label,
 )
 from orchestrator.placeholders import plain
 from orchestrator.process_secrets import redacted, secrets_of_environment
@@ -55,8 +58,14 @@ from trainables.cost import SIZES
 OWN = "sweep:"
 """Prefix of the names that the service adds to a trial; hyperparameters have no colon in their names."""
 
-OBJECTIVE = f"{OWN}objective"
-"""Name of the metric that holds a trial's value, which is the best one of its validation curve."""
+OBJECTIVE = "_objective"
+"""Name of the metric that holds a trial's value, which is the best one of its validation curve.
+
+MLflow draws charts in alphabetical order, so that this one is the first.
+"""
+
+RUN_NAME = "mlflow.runName"
+"""Tag that renames a run."""
 
 _REPORTED = "reported:"
 _SIZES = frozenset(SIZE + name for name in SIZES)
@@ -78,7 +87,7 @@ _STATUS = {"COMPLETE": "FINISHED", "PRUNED": "FINISHED", "DIVERGED": "FINISHED",
 
 def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
     """Start the parent run of a sweep, or reopen it when the sweep is resumed."""
-    facts = record.facts
+    facts, versions = record.facts, record.facts.get("versions", {})
     tags = {
         "sweep.id": record.id,
         "sweep.name": record.name,
@@ -92,13 +101,16 @@ def sweep_started(record: SweepRecord, sweep: SweepConfig) -> Event:
         "data.digest": record.data_digest,
         **{_FACTS[name]: facts[name] for name in _FACTS if name in facts},
         **({"known": ", ".join(known.source for known in sweep.known)} if sweep.known else {}),
-        **{f"version.{name}": value for name, value in facts.get("versions", {}).items()},
+        **({"versions": ", ".join(map(" ".join, versions.items()))} if versions else {}),
         "mlflow.note.content": f"{sweep.subject}. Data: {record.data_source}.",
     }
     started_ms = milliseconds(record.created_at)
     payload = {
         **_start(record.id, started_ms, _texts(tags)),
-        "texts": {"search-space.yaml": sweep.source_text},
+        "texts": {
+            "search-space.yaml": sweep.source_text,
+            **({"versions.json": json.dumps(versions, indent=2)} if versions else {}),
+        },
         "dataset": {"name": record.task, "digest": record.data_digest, "source": record.data_source},
     }
     return Event("start", record.id, payload, started_ms)
@@ -126,7 +138,7 @@ def trial_started(trial: TrialRecord, sweep: SweepConfig) -> Event:
         secrets=(),
     )
     started_ms = milliseconds(trial.created_at)
-    payload = {**_start(_name(trial), started_ms, _texts(tags)), "parameters": parameters}
+    payload = {**_start(_name(trial.key), started_ms, _texts(tags)), "parameters": parameters}
     return Event("start", trial.key, payload, started_ms)
 
 
@@ -143,7 +155,7 @@ def trials_resumed(trials: Iterable[TrialRecord], at_ms: int) -> list[Event]:
     """Reopen the runs of unfinished trials; their parameters stay those of the first start."""
     tags = {"trial.state": "RUNNING"}
     return [
-        Event("start", trial.key, _start(_name(trial), milliseconds(trial.created_at), tags), at_ms)
+        Event("start", trial.key, _start(_name(trial.key), milliseconds(trial.created_at), tags), at_ms)
         for trial in trials
         if trial.state in UNFINISHED_TRIAL
     ]
@@ -184,7 +196,7 @@ def curves(values: Mapping[str, float]) -> dict[str, float]:
     """
     drawn = {name: value for name, value in values.items() if name not in _SIZES | _DURATIONS}
     return {
-        f"{_REPORTED}{name}" if name.startswith((OWN, _REPORTED)) else name: value
+        f"{_REPORTED}{name}" if name == OBJECTIVE or name.startswith((OWN, _REPORTED)) else name: value
         for name, value in drawn.items()
     }
 
@@ -253,9 +265,11 @@ def model(
 
 
 def trial_ended(key: str, state: str, cause: str | None, step: int, value: float | None, at_ms: int) -> Event:
-    """Close the run of a trial; its value, if there is one, becomes the metric `sweep:objective`."""
+    """Close the run of a trial; its value, if there is one, becomes a metric and a part of the run's name."""
     texts = {"trial.state": state, "trial.steps": step, **({"trial.cause": cause} if cause else {})}
     points = {} if value is None else {OBJECTIVE: value}
+    if value is not None:
+        texts[RUN_NAME] = f"{_name(key)} · {value:.4g}"
     return Event("end", key, _end(state, texts, points, step), at_ms)
 
 
@@ -282,8 +296,10 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _name(trial: TrialRecord) -> str:
-    return f"{trial.number:04d}" if trial.role == "search" else f"confirmation {trial.number}"
+def _name(key: str) -> str:
+    """Return the name of the run of a trial before it has a value."""
+    label = trial_label(key)
+    return f"confirmation {label[1:]}" if is_confirmation(key) else label
 
 
 def _end(state: str, texts: Mapping[str, Any], points: Mapping[str, float], step: int) -> dict[str, Any]:

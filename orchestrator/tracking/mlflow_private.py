@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -34,6 +34,7 @@ JOIN tags AS sweep ON sweep.run_uuid = parent.value AND sweep.key = 'sweep.id' A
 JOIN tags AS began ON began.run_uuid = parent.value AND began.key = 'sweep.created' AND began.value = ?
 WHERE runs.lifecycle_stage = 'active'
 """
+_LATEST = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 _POINTS = "SELECT key, step, value FROM metrics WHERE run_uuid = ?"
 
 
@@ -65,11 +66,8 @@ def stored_runs(database: Path) -> Iterator[StoredRuns]:
     Raises:
         sqlite3.Error: The file does not exist, or is not a database of MLflow.
     """
-    connection = sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=30)
-    try:
+    with closing(_opened(database)) as connection:
         yield StoredRuns(connection)
-    finally:
-        connection.close()
 
 
 def trial_curves(experiment_id: str, sweep_id: str, *, minimize: bool) -> str:
@@ -78,10 +76,33 @@ def trial_curves(experiment_id: str, sweep_id: str, *, minimize: bool) -> str:
     Without the filter, MLflow collapses the trials under their sweep, and charts show only the sweep's run.
     """
     query = {
-        "workflowType": "machine_learning",
         "compareRunsMode": "CHART",
         "searchFilter": f"tags.`sweep.id` = '{sweep_id}' and tags.`trial.role` = 'search'",
-        "orderByKey": "metrics.`sweep:objective`",
+        "orderByKey": "metrics.`_objective`",
         "orderByAsc": str(minimize).lower(),
     }
-    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
+    return f"{runs_of_experiment(experiment_id)}&{urlencode(query, quote_via=quote)}"
+
+
+def runs_of_experiment(experiment_id: str) -> str:
+    """Return the address of the table of an experiment's runs, relative to the server's.
+
+    MLflow's first page leads to the traces of an experiment instead.
+    """
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+
+
+def latest_experiment(database: Path) -> str | None:
+    """Return the ID of the experiment of the newest run in an SQLite database of MLflow; None without one."""
+    if not database.exists():
+        return None
+    with closing(_opened(database)) as connection:
+        try:
+            row = connection.execute(_LATEST).fetchone()
+        except sqlite3.OperationalError:  # MLflow has not created its tables yet
+            return None
+    return None if row is None else str(row[0])
+
+
+def _opened(database: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True, timeout=30)

@@ -31,7 +31,15 @@ from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.sweeps.records import Event
 from orchestrator.tracking.database import connect
-from orchestrator.tracking.events import METRICS_A_BATCH, NAMES_A_BATCH, RunUpdate, by_run, chunks, fold
+from orchestrator.tracking.events import (
+    METRICS_A_BATCH,
+    NAMES_A_BATCH,
+    RUN_NAME,
+    RunUpdate,
+    by_run,
+    chunks,
+    fold,
+)
 from orchestrator.tracking.mlflow_private import EXPERIMENT_KIND, trial_curves
 from orchestrator.tracking.model_registry import register
 
@@ -236,8 +244,10 @@ class MlflowSink:
         """Create the run of a change, with its tags; create its parent first if it does not exist."""
         self._may_write()
         tags = {**change.tags, _TOKEN: str(self._to.number), **self._place(change.run)}
+        # MLflow refuses a name beside a tag with another one; a batch may begin and end a run.
+        name = tags.pop(RUN_NAME, change.name or change.run)
         run = self._client.create_run(
-            self._experiment, start_time=change.started_ms, tags=tags, run_name=change.name or change.run
+            self._experiment, start_time=change.started_ms, tags=tags, run_name=name
         )
         self._runs[change.run] = run.info.run_id
         return str(run.info.run_id)

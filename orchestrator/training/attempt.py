@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from orchestrator import process_secrets
-from orchestrator.assignment import SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import OUT_OF_GPU_MEMORY, SIZE, Assignment, Outcome, SavedCheckpoint
 from orchestrator.ledger.sweeps.records import attempt_number, pack_scores, unpack_scores
 from orchestrator.process_secrets import redacted, secrets_of_environment
 from orchestrator.storage import store
@@ -334,8 +334,11 @@ def _cause_and_message(error: Exception) -> tuple[str, str]:
         return "damaged checkpoint", line
     if outage := store.outage_of(error):
         return outage, line
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+    if isinstance(error, MemoryError):
         return "out of memory", line
+    if "RESOURCE_EXHAUSTED" in str(error):
+        # XLA says the same of both memories; the process of an engine sees the GPUs of its trials alone.
+        return OUT_OF_GPU_MEMORY if os.environ.get("CUDA_VISIBLE_DEVICES") else "out of memory", line
     return "error", line
 
 

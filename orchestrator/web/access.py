@@ -47,6 +47,7 @@ ACCESS: Mapping[str, Level] = {
     "list_trial_reports": "viewer",
     "show_curves": "viewer",
     "analysis": "viewer",
+    "show_result": "viewer",
     "show_changes": "viewer",
     "compare": "viewer",
     "replay": "viewer",

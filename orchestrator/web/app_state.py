@@ -25,7 +25,7 @@ from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.rate_limits import FairQueue, RateLimit
-from orchestrator.web.read_cache import ReadCache, SweepListCache
+from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
 
 Result = TypeVar("Result")
 
@@ -83,6 +83,7 @@ class AppState:
         key: Sign-in key for the account that runs the service, or None.
         cache: Cache of ledger reads.
         sweep_list: Cache of the sweep list.
+        reports: Files of reports.
         submissions: Rate limit of submissions by user.
         validations: Rate limit of validations by user.
         bad_tokens: Rate limit of invalid tokens by address.
@@ -100,6 +101,7 @@ class AppState:
     key: OneTimeKey | None = None
     cache: ReadCache = field(default_factory=partial(ReadCache, time.monotonic))
     sweep_list: SweepListCache = field(default_factory=SweepListCache)
+    reports: KeptReports = field(default_factory=KeptReports)
     submissions: RateLimit = field(default_factory=partial(RateLimit, SUBMISSIONS_A_MINUTE, time.monotonic))
     validations: RateLimit = field(default_factory=partial(RateLimit, VALIDATIONS_A_MINUTE, time.monotonic))
     bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))

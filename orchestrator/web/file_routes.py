@@ -17,6 +17,7 @@ from orchestrator.api.trial import Trial
 from orchestrator.client.answers import LogPart
 from orchestrator.client.protocol import LOG_BYTES
 from orchestrator.errors import NotFound
+from orchestrator.ledger.sweeps.index import versions
 from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.web.app_state import App
 from orchestrator.web.paging import MOST_WHOLE
@@ -105,12 +106,16 @@ def show_file(app: App, sweep_id: SweepId) -> Response:
 
 @ROUTER.get("/sweeps/{sweep_id}/report", response_class=Response)
 def report(app: App, sweep_id: SweepId) -> Response:
-    """Show the present report of a sweep, one HTML file."""
+    """Show the report of a sweep, one HTML file; an older one, with its time, if a new one takes long."""
 
     def write() -> Path:
         return LoadedSweep.find(sweep_id, root=app.workspace.paths.root).write_report().html
 
-    return _file(app.cache.get(("report", sweep_id), write))
+    with app.ledger() as ledger:
+        version = versions(ledger).get(sweep_id)
+    return _file(
+        app.reports.get(sweep_id, version, app.workspace.paths.report(sweep_id) / "report.html", write)
+    )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/artifacts")

@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -51,10 +52,11 @@ class Gate:
     Args:
         address: Unix socket of MLflow.
         port: Port of this server.
+        first: Address of the first page, relative to the server's, such as `#/experiments/1/runs`.
     """
 
-    def __init__(self, address: Path, port: int) -> None:
-        self._address = address
+    def __init__(self, address: Path, port: int, first: str = "") -> None:
+        self._address, self._first = address, first
         self._hosts = frozenset(f"{name}:{port}" for name in _NAMES)
         self._key: str | None = secrets.token_urlsafe(32)
         self._cookie_name, self._cookie = f"sweep_mlflow_{port}", secrets.token_urlsafe(32)
@@ -93,7 +95,8 @@ class Gate:
     def _opened(self) -> Response:
         """Answer the link with a cookie and a redirect without the key."""
         answer = HTMLResponse(
-            '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>MLflow</title>'
+            f'<!doctype html><meta http-equiv="refresh" content="0; url=/{escape(self._first)}">'
+            "<title>MLflow</title>"
         )
         answer.set_cookie(self._cookie_name, self._cookie, httponly=True, samesite="strict")
         answer.headers["Referrer-Policy"] = "no-referrer"
@@ -121,17 +124,18 @@ class Gate:
 
 
 @contextmanager
-def serving(address: Path, port: int) -> Iterator[str]:
+def serving(address: Path, port: int, first: str = "") -> Iterator[str]:
     """Serve MLflow's pages on 127.0.0.1 for a `with` block; yield the link that works once.
 
     Args:
         address: Unix socket of MLflow.
         port: Port of this server.
+        first: Address of the page to which the link leads, relative to the server's.
 
     Raises:
         BadInput: The port is taken.
     """
-    gate = Gate(address, port)
+    gate = Gate(address, port, first)
     with running(gate, Listening(port), option="--port"):
         yield gate.link
 

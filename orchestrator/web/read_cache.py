@@ -1,10 +1,12 @@
-"""Caches of ledger reads: answers for a second, and rows of the sweep list until a sweep changes."""
+"""Caches of ledger reads: answers for a second; rows of the sweep list and reports until a sweep changes."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from orchestrator.api import status
@@ -18,6 +20,9 @@ Result = TypeVar("Result")
 
 FRESH_SECONDS = 1.0
 """Default age up to which a cached answer is returned."""
+
+PATIENCE_SECONDS = 1.5
+"""Default wait for the build of a report of which an older one exists."""
 
 MOST_ANSWERS = 128
 """Number of cached answers; the least recently used one is evicted."""
@@ -96,6 +101,49 @@ class ReadCache:
         with self._lock:
             for key in [key for key, answer in self._answers.items() if answer.about == about]:
                 del self._answers[key]
+
+
+class KeptReports:
+    """Reports of sweeps as files: each is built again after its sweep has changed.
+
+    A large report takes longer than a reader waits. An older file, which names the time of its build, is then
+    returned instead, and the next reader gets the new one.
+
+    Args:
+        patience: Longest wait in seconds for a build if there is an older file.
+    """
+
+    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
+        self._patience = patience
+        self._lock, self._builder = threading.Lock(), ThreadPoolExecutor(1, "report")
+        self._built: dict[str, Hashable] = {}
+        self._building: dict[str, Future[Path]] = {}
+
+    def get(self, sweep_id: str, version: Hashable, kept: Path, write: Callable[[], Path]) -> Path:
+        """Return the file of a report.
+
+        Args:
+            sweep_id: ID of the sweep.
+            version: Version of the sweep, which differs after every change.
+            kept: File of the last report, which may not exist.
+            write: Function that builds the report and returns its file.
+        """
+
+        def build() -> Path:
+            file = write()
+            self._built[sweep_id] = version  # a change since then has another version
+            return file
+
+        with self._lock:
+            if self._built.get(sweep_id) == version and kept.exists():
+                return kept
+            building = self._building.get(sweep_id)
+            if building is None or building.done():
+                building = self._building[sweep_id] = self._builder.submit(build)
+        try:
+            return building.result(self._patience if kept.exists() else None)
+        except TimeoutError:
+            return kept
 
 
 class SweepListCache:

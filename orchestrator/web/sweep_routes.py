@@ -22,6 +22,7 @@ from orchestrator.client.answers import (
     ReplayReport,
     Status,
     SweepAnalysis,
+    SweepAnswer,
 )
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.web.access import SignedIn
@@ -148,6 +149,12 @@ def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
     return app.cache.get(
         ("analysis", sweep_id), lambda: app.backend.analysis(sweep_id), fresh=ANALYSIS_SECONDS
     )
+
+
+@ROUTER.get("/sweeps/{sweep_id}/result")
+def show_result(app: App, sweep_id: SweepId) -> SweepAnswer:
+    """Show the chosen trial of a sweep in sentences, as its report begins, and its checkpoint."""
+    return app.cache.get(("result", sweep_id), lambda: app.backend.result(sweep_id), fresh=ANALYSIS_SECONDS)
 
 
 @ROUTER.get("/compare")

@@ -2,46 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from orchestrator.api.local import report_row, trial_row
+from orchestrator.api.live import shown_metrics
+from orchestrator.api.local import finite, report_row, trial_row
 from orchestrator.client.answers import LearningCurves, ReportRow, TrialDocument, TrialRow
 from orchestrator.client.protocol import CURVE_POINTS, CURVES
-from orchestrator.ledger.sweeps.records import ReportRecord, Role, TrialRecord, trial_key
-from orchestrator.web.app_state import App
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.records import ReportRecord, Role, trial_key
+from orchestrator.ledger.sweeps.standing import read_values
+from orchestrator.web.app_state import App, AppState
 from orchestrator.web.paging import (
     MOST_WHOLE,
     After,
     Limit,
     Offset,
-    SortOrder,
     cursor,
     page,
     read_cursor,
     wrong_cursor,
 )
 from orchestrator.web.sweep_routes import SweepId
+from orchestrator.web.trial_table import TrialColumn, TrialEntry, TrialTable, columns_of, rows_of
 
 ROUTER = APIRouter()
 
 Number = Annotated[int, Path(ge=0, le=MOST_WHOLE, description="Number of a trial within its role.")]
 TrialRole = Annotated[Role, Query(description="Whether the number is that of a confirmation.")]
-TrialSort = Literal["number", "state", "value", "step", "attempts", "created_at", "finished_at"]
+TrialSort = Annotated[
+    str, Query(max_length=200, description="Column: a field such as `value`, a hyperparameter or a metric.")
+]
+TrialFilter = Annotated[
+    str, Query(max_length=1000, description="Comparisons such as `learning_rate < 1e-3 and state = pruned`.")
+]
+MOST_CHOSEN = 50
+"""Largest number of states, metrics and trials that a request can name."""
+
+
+@dataclass(frozen=True)
+class RankedTrial(TrialRow):
+    """A trial of the table.
+
+    Attributes:
+        rank: Place among the trials with a value, the running and the pruned ones included, from 1; None
+            without a value, and if it has failed.
+        so_far: Its value, or the best report so far of an unfinished trial; None without one.
+        so_far_step: Step of that value, or None.
+        last: Objective in its last report, or None.
+        metrics: The metrics that the request names, at that step.
+    """
+
+    rank: int | None
+    so_far: float | None
+    so_far_step: int | None
+    last: float | None
+    metrics: Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
 class TrialPage:
-    """Page of the trials of a sweep; `next` is `after` of the next page, or null."""
+    """Page of the trials of a sweep; `next` is `after` of the next page, or null.
+
+    Attributes:
+        total: Number of trials that the filter leaves.
+        columns: Hyperparameters and metrics of the sweep, to show, sort and filter by.
+    """
 
     total: int
     offset: int
     next: str | None
-    trials: Sequence[TrialRow]
+    trials: Sequence[RankedTrial]
+    columns: Sequence[TrialColumn] = ()
 
 
 @dataclass(frozen=True)
@@ -65,25 +101,64 @@ def list_trials(
     sweep_id: SweepId,
     sort: TrialSort = "number",
     descending: bool = False,
+    where: TrialFilter = "",
+    state: Annotated[
+        list[str] | None, Query(max_length=MOST_CHOSEN, description="Only trials in one of these states.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, Query(max_length=MOST_CHOSEN, description="Metrics that the trials show.")
+    ] = None,
     after: After = None,
     offset: Offset = 0,
     limit: Limit = 100,
 ) -> TrialPage:
     """List the trials of a sweep; trials without a value in the sort column come last."""
-
-    def read() -> Sequence[TrialRecord]:
-        with app.ledger() as ledger:
-            return ledger.trials(sweep_id)
-
-    trials = app.cache.get(("trials", sweep_id), read, about=sweep_id)
-    by_column = SortOrder[TrialRecord](
-        f"trials {sort}",
-        lambda trial: getattr(trial, sort),
-        lambda trial: f"{trial.role != 'search':d}{trial.number:012}",
-        descending,
+    table = _table(app, sweep_id, metrics=False)
+    if metric or table.reads_metrics(where, sort):
+        table = _table(app, sweep_id, metrics=True)
+    matching = table.matching(where, state or ())
+    rows, following = page(
+        matching, table.sorted_by(sort, descending=descending), after=after, offset=offset, limit=limit
     )
-    rows, following = page(trials, by_column, after=after, offset=offset, limit=limit)
-    return TrialPage(len(trials), offset, following, [trial_row(trial) for trial in rows])
+    with app.ledger() as ledger:
+        record = ledger.sweep(sweep_id)
+        objective = None if record is None else str(record.facts["metric"])
+        shown = [_ranked_trial(ledger, row, objective, metric or ()) for row in rows]
+    return TrialPage(len(matching), offset, following, shown, table.columns)
+
+
+def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
+    """Return the table of a sweep, at most a second old."""
+
+    def read() -> TrialTable:
+        with app.ledger() as ledger:
+            record, trials = ledger.sweep(sweep_id), ledger.trials(sweep_id)
+            if record is None:
+                return TrialTable((), ())
+            at_best: dict[str, Mapping[str, float]] = {}
+            if metrics:
+                unfinished = {row.trial_key: row.metrics for row in ledger.best_of_unfinished(sweep_id)}
+                at_best = {**ledger.best_metrics(sweep_id), **unfinished}
+            maximize = record.facts["direction"] == "maximize"
+            rows = rows_of(trials, read_values(ledger, record, trials), maximize=maximize, metrics=at_best)
+            return TrialTable(rows, columns_of(record.document, trials, shown_metrics(ledger, record)))
+
+    return app.cache.get(("trials", sweep_id, metrics), read, about=sweep_id)
+
+
+def _ranked_trial(
+    ledger: Ledger, row: TrialEntry, objective: str | None, metrics: Sequence[str]
+) -> RankedTrial:
+    reports = ledger.recent_reports(row.trial.key, 1) if row.trial.step else []
+    last = reports[-1].metrics.get(objective or "") if reports else None
+    return RankedTrial(
+        **vars(trial_row(row.trial)),
+        rank=row.rank,
+        so_far=row.value,
+        so_far_step=row.best_step,
+        last=finite(last),
+        metrics={name: finite(row.metrics.get(name)) for name in metrics},
+    )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/trials/{number}")
@@ -125,10 +200,15 @@ def show_curves(
     metric: Annotated[str | None, Query(description="Metric; the objective by default.")] = None,
     trials: Annotated[int, Query(ge=1, le=50)] = CURVES,
     points: Annotated[int, Query(ge=2, le=1000)] = CURVE_POINTS,
+    trial: Annotated[
+        list[int] | None,
+        Query(max_length=MOST_CHOSEN, description="Numbers of the trials with a curve of their own."),
+    ] = None,
 ) -> LearningCurves:
-    """Show the learning curves of the running and the best trials, and the band of the others."""
+    """Show the curves of the running and the best trials, or of named ones, and the band of the others."""
+    chosen = None if trial is None else tuple(trial)
     return app.cache.get(
-        ("curves", sweep_id, metric, trials, points),
-        lambda: app.backend.curves(sweep_id, metric, trials=trials, points=points),
+        ("curves", sweep_id, metric, trials, points, chosen),
+        lambda: app.backend.curves(sweep_id, metric, trials=trials, points=points, chosen=chosen),
         about=sweep_id,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from orchestrator.ledger.sweeps.records import CheckpointRecord
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.orchestrator.web.server import Client
@@ -39,6 +41,11 @@ def open_sweep(chrome: webdriver.Chrome, address: str, sweep_id: str = sweeps.SW
     """Open the page of a sweep."""
     chrome.get(f"{address}/sweeps/{sweep_id}")
     browser.until("the state of the sweep", lambda: shown(chrome, "state"))
+
+
+def first_trial(chrome: webdriver.Chrome) -> str:
+    """Return the number of the trial in the first row of the leaderboard."""
+    return chrome.find_element(By.CSS_SELECTOR, "#trials tr td:nth-child(2)").text
 
 
 def points(chrome: webdriver.Chrome) -> list[int]:
@@ -75,9 +82,17 @@ def running(client: Client, number: int) -> Iterator[Report]:
         writer = sweeps.writer_of(ledger)
         writer.add_trial(record)
         attempt = writer.start_attempt(record.key)
+        best = -math.inf
 
         def report(step: int, value: float) -> None:
-            writer.record_report(attempt.id, step, {"val/accuracy": value}, at=sweeps.CREATED + step)
+            nonlocal best
+            metrics = {"val/accuracy": value}
+            saved = CheckpointRecord(
+                record.key, step, "best", f"{record.key}/{step}", "beef" * 16, 1, metrics
+            )
+            checkpoints = (saved,) if value > best else ()
+            best = max(best, value)
+            writer.record_report(attempt.id, step, metrics, checkpoints, at=sweeps.CREATED + step)
 
         yield report
         writer.end_attempt(attempt.id, "FAILED", "ended", trial_state="FAILED", value=None, best_step=None)

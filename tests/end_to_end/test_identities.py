@@ -93,7 +93,7 @@ def consistent(evidence: Evidence) -> Evidence:
         shown = ", ".join(f"{name} {value:.6g}" for name, value in one.metrics.items())
         logs[one.trial_key] += f"{stamp}step {one.step}: {shown}\n"
         points[one.trial_key] += [(name, one.step, value) for name, value in one.metrics.items()]
-        points[one.trial_key].append(("sweep:objective", one.step, 0.5))
+        points[one.trial_key].append(("_objective", one.step, 0.5))
     return replace(evidence, logs=logs, points=points)
 
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import socket
 import subprocess
+import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +85,7 @@ class Finished:
     def chosen(self) -> str:
         """Return the name of the chosen trial's run."""
         assert self.summary.chosen is not None
-        return f"{self.summary.chosen.row.number:04d}"
+        return f"{self.summary.chosen.row.number} · {self.summary.chosen.row.value:.4g}"
 
     @property
     def layers(self) -> int:
@@ -187,7 +188,7 @@ def _check_runs_are_listed(chrome: Chrome, finished: Finished) -> None:
     until(f"{count} runs", lambda: f"{count} matching runs" in _text(chrome))
     expander = "button[data-component-id*='runnamecellrenderer']"
     until("a sweep to expand", lambda: chrome.find_elements(By.CSS_SELECTOR, expander))[0].click()
-    newest = [f"{trial.number:04d}" for trial in finished.history.search()[-8:]]
+    newest = [str(trial.number) for trial in finished.history.search()[-8:]]
     until("the trials below it", lambda: all(name in _text(chrome) for name in newest))
     picture(chrome, "runs")
 
@@ -243,7 +244,12 @@ def _check_figure_is_drawn(chrome: Chrome, finished: Finished) -> None:
 
 
 def _drawn(chrome: Chrome) -> bool:
-    return bool(chrome.find_element(By.TAG_NAME, "body").get_attribute("data-drawn") == "yes")
+    """Scroll to the figures that are not drawn yet, and return True once there are none."""
+    waiting = chrome.find_elements(By.CSS_SELECTOR, ".plot:not([data-drawn])")
+    for plot in waiting:
+        chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
+        time.sleep(0.2)
+    return not waiting and bool(chrome.find_elements(By.CSS_SELECTOR, ".plot"))
 
 
 @pytest.mark.slow
@@ -252,6 +258,7 @@ def test_the_report_opens_offline(finished: Finished, tmp_path: Path) -> None:
     with browser.opened(tmp_path / "profile") as chrome:
         chrome.get(f"file://{quote(str(file))}")
         until("every figure", lambda: _drawn(chrome))
+        chrome.execute_script("scrollTo(0, 0)")
         picture(chrome, "report")
         plots = chrome.find_elements(By.CSS_SELECTOR, ".plot")
         marks = ".scatterlayer path, .barlayer path, .contourlayer path"

@@ -112,6 +112,7 @@ const all = "a[href], button, input, select, textarea, summary, [tabindex='0']";
 return {
   missed: [...document.querySelectorAll(all)]
     .filter((node) => node.checkVisibility() && !node.disabled && !window.reached.has(node))
+    .filter((node) => node.type !== "radio" || node.checked) // the arrow keys reach the others
     .map((node) => node.outerHTML.slice(0, 80)),
   unmarked: window.unmarked,
   count: window.reached.size,
@@ -119,7 +120,17 @@ return {
 """
 
 STATES = ("PREEMPTED", "PRUNED", *SWEEP_STATES)
-LINES = ("other", "best", "running", "median", "layer-0", "layer-1", "layer-2", "layer-3")
+LINES = (
+    "other",
+    "best",
+    *(f"running run-{number}" for number in range(8)),
+    "median",
+    "reference",
+    "layer-0",
+    "layer-1",
+    "layer-2",
+    "layer-3",
+)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +183,11 @@ def test_every_control_is_reached_by_keyboard_and_marked(chrome: webdriver.Chrom
     for path in views():
         open_view(chrome, client.address, path)
         chrome.execute_script(FOLLOW)
-        count = len(chrome.find_elements(By.CSS_SELECTOR, "a, button, input, select, textarea, summary, pre"))
+        count = len(
+            chrome.find_elements(
+                By.CSS_SELECTOR, "a, button, input, select, textarea, summary, pre, [tabindex]"
+            )
+        )
         ActionChains(chrome).send_keys(Keys.TAB * (count + 5)).perform()
         found = chrome.execute_script(MISSED)
         assert found["count"] > 3
@@ -184,6 +199,6 @@ def test_a_row_is_opened_with_the_enter_key(chrome: webdriver.Chrome, client: Cl
     sign_in(chrome, client, "vera")
     open_sweep(chrome, client.address)
     browser.until("the trials", lambda: chrome.find_elements(By.CSS_SELECTOR, "#trials a"))
-    chrome.execute_script("document.querySelector('[data-sort=attempts]').focus()")
+    chrome.execute_script("[...document.querySelectorAll('#sort button')].at(-1).focus()")
     ActionChains(chrome).send_keys(Keys.TAB, Keys.ENTER).perform()
     browser.until("the trial", lambda: chrome.current_url.endswith(f"/sweeps/{sweeps.SWEEP_ID}/trials/7"))

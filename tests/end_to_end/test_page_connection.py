@@ -60,12 +60,12 @@ def test_a_stream_that_is_refused_is_opened_again(
         relay.cut()
         browser.until("the loss", lambda: "every 5 s" in shown(chrome, "connection"))
         report(40, 0.6)
-        browser.until("a report without a stream", lambda: "40 of 200" in shown(chrome, "running"))
+        browser.until("a report without a stream", lambda: "40 of 200" in shown(chrome, "trials"))
         assert relay.streams == 0
         relay.is_failing = False
         browser.until("the stream again", lambda: shown(chrome, "connection") == "live")
         report(80, 0.7)
-        browser.until("its next report", lambda: "80 of 200" in shown(chrome, "running"))
+        browser.until("its next report", lambda: "80 of 200" in shown(chrome, "trials"))
 
 
 def test_a_page_whose_token_is_no_longer_valid_asks_for_another(
@@ -91,7 +91,7 @@ def test_a_network_that_goes_and_comes_leaves_the_page_alive(
             browser.until("the loss", lambda: "lost" in shown(chrome, "connection"))
         finally:
             chrome.delete_network_conditions()
-        browser.until("the report", lambda: "40 of 200" in shown(chrome, "running"))
+        browser.until("the report", lambda: "40 of 200" in shown(chrome, "trials"))
         browser.until("the stream again", lambda: shown(chrome, "connection") == "live")
 
 
@@ -109,7 +109,7 @@ def test_seven_tabs_share_one_stream(chrome: webdriver.Chrome, client: Client, r
             report(80, 0.7)
             for tab, handle in enumerate(tabs):
                 chrome.switch_to.window(handle)
-                what, where = ("80 of 200", "running") if tab < 4 else (server.QUEUED, "queue")
+                what, where = ("80 of 200", "trials") if tab < 4 else (server.QUEUED, "queue")
                 browser.until(f"tab {tab}", lambda what=what, where=where: what in shown(chrome, where))
             assert relay.streams == 1
             chrome.switch_to.window(tabs[0])

@@ -93,7 +93,9 @@ def test_inline_code_and_styles_are_refused(chrome: webdriver.Chrome, client: Cl
 
 FIGURES = """
 const figures = [...document.querySelectorAll("[data-figure]")];
-return figures.length > 0 && figures.every((figure) => figure.querySelector(".main-svg"));
+const waiting = figures.filter((figure) => !figure.querySelector(".main-svg"));
+waiting[0]?.scrollIntoView();  // a figure is drawn when it is scrolled to
+return figures.length > 0 && waiting.length === 0;
 """
 
 

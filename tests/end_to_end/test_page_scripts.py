@@ -88,17 +88,17 @@ def test_only_rows_out_of_place_are_moved(
     assert found == [moved, after]
 
 
-def test_the_best_line_stands_out_whatever_is_better(chrome: webdriver.Chrome, client: Client) -> None:
+def test_lines_stand_out_by_their_rank_among_all_trials(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
     ranks = called(
         chrome,
         """
           const { rank } = await import("/assets/analysis.js");
-          const ranks = (direction) => [1, 2, 5].map((value) => rank(value, [1, 5], direction));
-          return [ranks("maximize"), ranks("minimize")];
+          const ranks = (places, count) => places.map((place) => rank(place, count));
+          return [ranks([1, 2, 3, 9, 10], 10), ranks([1, 2], 2), rank(1, 1)];
         """,
     )
-    assert ranks == [[0, 1, 4], [4, 3, 0]]
+    assert ranks == [[4, 4, 3, 0, 0], [4, 2], 4]
 
 
 def test_the_last_text_is_spoken_late_rather_than_never(chrome: webdriver.Chrome, client: Client) -> None:

@@ -70,6 +70,7 @@ def test_a_sweep_is_run_from_the_page_alone(chrome: webdriver.Chrome, commands: 
     assert shown(chrome, "counts") == "2 of 2"
 
     wanted = chrome.find_element(By.ID, "trials-wanted")
+    chrome.find_element(By.CSS_SELECTOR, "#change summary").click()
     wait_for(wanted.is_displayed)  # its driver has left
     wanted.clear()
     wanted.send_keys("3", Keys.ENTER)

@@ -80,7 +80,7 @@ resources: {{gpu: 1/4, cpu: 0.1}}
     assert lacking, "the seed draws at least one"
     failed = {trial.key: trial.cause for trial in trials(commands) if trial.state == "FAILED"}
     assert failed.keys() == lacking, output
-    assert all(str(cause).startswith("out of memory") for cause in failed.values())
+    assert all(str(cause).startswith("out of GPU memory") for cause in failed.values())
     log = next((commands.root).rglob("*-0.log")).read_text()
     assert "its GPUs: 0; at most 22.5% of the memory" in log
 

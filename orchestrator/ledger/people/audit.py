@@ -63,7 +63,12 @@ def append(connection: Connection, at: float, actor: str, action: str, target: s
 
 
 def entries(
-    ledger: Ledger, *, before: int | None = None, target: str | None = None, limit: int = MOST_ENTRIES
+    ledger: Ledger,
+    *,
+    before: int | None = None,
+    target: str | None = None,
+    action: str | None = None,
+    limit: int = MOST_ENTRIES,
 ) -> list[AuditEntry]:
     """Return entries of the audit log, the newest first.
 
@@ -71,6 +76,7 @@ def entries(
         ledger: Ledger with the log.
         before: Upper bound of `seq`, exclusive; None for the newest entries.
         target: Sweep, owner or user of the entries; None for all.
+        action: Name of the change; None for all.
         limit: Maximum number of entries.
     """
     query = select(AUDIT).order_by(AUDIT.c.seq.desc()).limit(limit)
@@ -78,5 +84,7 @@ def entries(
         query = query.where(AUDIT.c.seq < before)
     if target is not None:
         query = query.where(AUDIT.c.target == target)
+    if action is not None:
+        query = query.where(AUDIT.c.action == action)
     rows = ledger.query(lambda connection: list(connection.execute(query).mappings()))
     return [AuditEntry(**{**row, "detail": json.loads(row["detail"])}) for row in rows]

@@ -32,7 +32,7 @@ from orchestrator.errors import BadInput, Busy, OverQuota, WrongState
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.audit import Asked, append
 from orchestrator.ledger.row_backup import keep, keeping, renew
 from orchestrator.ledger.rows import storable
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SubmissionState
@@ -41,6 +41,9 @@ from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
 
 Result = TypeVar("Result")
+
+SERVICE, CRASHED = "service", "driver crashed"
+"""Actor and action of the entry of the audit log about the crash of a driver."""
 
 ROOM = "room for other sweeps"
 """The asker of a stop request by which the service preempts a sweep, which is then queued again."""
@@ -324,7 +327,7 @@ class SubmissionWriter:
         self._ledger, self._token = ledger, token
 
     def change(self, seen: Submission, **columns: Any) -> bool:
-        """Change a submission, and delete a request of the service for its room.
+        """Change a submission, and delete a request of the service for its room; a crash is audited.
 
         Args:
             seen: The submission as it was when the change was decided.
@@ -333,6 +336,11 @@ class SubmissionWriter:
         Returns:
             False if the submission is no longer as it was seen, so that nothing has changed.
         """
+        crash = (
+            {"cause": columns.get("cause"), "state": columns.get("state")}
+            if "crashed_at" in columns
+            else None
+        )
         columns = {**seen.by_one_clock(), **columns}
 
         def write(change: QueueTransaction) -> bool:
@@ -340,6 +348,8 @@ class SubmissionWriter:
             of_room = and_(STOP_REQUEST.c.sweep_id == seen.sweep_id, STOP_REQUEST.c.asker == ROOM)
             if has_changed := bool(change.update(of_seen, **columns)):
                 change.connection.execute(delete(STOP_REQUEST).where(of_room))
+                if crash is not None:
+                    append(change.connection, self._ledger.now(), SERVICE, CRASHED, seen.sweep_id, **crash)
             return has_changed
 
         return self._write(write)

@@ -375,6 +375,8 @@ class SweepWriter:
         value: float | None,
         best_step: int | None,
         events: Sequence[Event] = (),
+        *,
+        cause: str | None = None,
     ) -> None:
         """Set an unfinished trial that has no running attempt PRUNED.
 
@@ -384,10 +386,11 @@ class SweepWriter:
             value: Best validation metric of the trial.
             best_step: Step of `value`.
             events: Events for the outbox.
+            cause: Reason in one sentence.
         """
         trial = trial_of(tx, trial_key)
         if trial.state not in FINISHED_TRIAL:
-            outcome = {"state": "PRUNED", "cause": None, "value": value, "best_step": best_step}
+            outcome = {"state": "PRUNED", "cause": cause, "value": value, "best_step": best_step}
             tx.change(TRIALS, trial, **outcome, finished_at=self._end_time(tx))
             tx.emit(events)
 

@@ -56,7 +56,7 @@ FIGURES: Mapping[str, Callable[[History, Summary], go.Figure]] = {
     "hidden-norms": lambda history, summary: curves.hidden_norms(history, _chosen(summary)),
     "parallel": _parallel,
     "slices": lambda history, summary: landscape.slices(
-        over := axes(history), valued(history, over), summary.metric
+        over := axes(history), valued(history, over), summary.metric, maximize=summary.maximize
     ),
     "importances": lambda history, _: _importances(history),
     "spending": lambda _, summary: curves.spending_bar(summary.spending),

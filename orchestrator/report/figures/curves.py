@@ -70,7 +70,10 @@ def learning_curves(
         figure.add_scatter(x=steps, y=values, name=f"chosen ({name})", mode="lines", line=line)
     if chance is not None:
         figure.add_hline(chance, line={"dash": "dot", "color": style.CHANCE}, annotation_text="chance")
-    return style.framed(figure, x="step", y=metric)
+    style.framed(figure, x="step", y=metric)
+    rows = (history.reports.get(trial.key, ()) for trial in history.search())
+    last = [row[-1].metrics[metric] for row in rows if row and metric in row[-1].metrics]
+    return style.scaled(figure, last, maximize=history.maximize)
 
 
 def _curves(
@@ -172,7 +175,9 @@ def optimisation_history(history: History, chosen: str | None) -> go.Figure:
         line = {"color": style.BEST, "width": 2, "shape": "hv"}
         figure.add_scatter(x=numbers, y=values, name="best so far", mode="lines", line=line)
     _markers(figure, [trial for trial in trials if trial.key == chosen], "chosen", style.CHOSEN, "star", 14)
-    return style.framed(figure, x="trial", y=history.metric)
+    style.framed(figure, x="trial", y=history.metric)
+    known = [trial.value for trial in trials if trial.value is not None]
+    return style.scaled(figure, known, maximize=history.maximize)
 
 
 def best_so_far(
@@ -214,8 +219,8 @@ def _markers(
 
 _PARTS = {
     "train": (style.COMPLETE, "training"),
-    "compile": ("#E69F00", "compiling"),
-    "evaluate": ("#56B4E9", "evaluating"),
+    "compile": (style.DIVERGED, "compiling"),
+    "evaluate": (style.EVALUATION, "evaluating"),
     "other": (style.PRUNED, "starting, saving, waiting"),
     "lost": (style.FAILED, "lost to faults"),
 }

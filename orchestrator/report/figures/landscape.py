@@ -143,14 +143,14 @@ def importance_bars(importances: Sequence[Importance]) -> go.Figure:
             "symmetric": False,
             "array": [importance.high - importance.share for importance in ordered],
             "arrayminus": [importance.share - importance.low for importance in ordered],
-            "color": "#333333",
+            "color": style.CHANCE,
         },
     )
     style.framed(figure, x="importance (share)", y="", height=110 + 36 * len(ordered))
     return figure.update_xaxes(range=[0, 1]).update_yaxes(automargin=True)
 
 
-def slices(over: Sequence[Axis], trials: TrialValues, metric: str) -> go.Figure:
+def slices(over: Sequence[Axis], trials: TrialValues, metric: str, *, maximize: bool) -> go.Figure:
     """Draw the value of the trials over each hyperparameter, with pruned trials faint."""
     columns = 2 if len(over) in (2, 4) else min(3, len(over))
     rows = math.ceil(len(over) / columns)
@@ -175,6 +175,7 @@ def slices(over: Sequence[Axis], trials: TrialValues, metric: str) -> go.Figure:
             )
         figure.update_xaxes(**_ticks(axis, 0.05), **subplot)
     style.framed(figure, x="", y="", height=90 + 280 * rows)
+    style.scaled(figure, trials.values, maximize=maximize)
     for index, axis in enumerate(over):
         figure.update_xaxes(title_text=axis.name, row=index // columns + 1, col=index % columns + 1)
     return figure.update_yaxes(title_text=metric, col=1)
@@ -202,11 +203,20 @@ def parallel_coordinates(
     for index, (members, position) in enumerate(buckets):
         opacity = 0.9 if len(trials.values) < _CROWD else 0.15 + 0.75 * (index + 1) / len(buckets)
         _through(figure, named, trials, members, sample_colorscale(scale, [position])[0], opacity)
-    for column, axis in enumerate(named):
-        figure.add_vline(column, line={"color": "#888888", "width": 1})
-        for position, text in axis.ticks():
-            label = {"x": column, "y": position, "text": text, "bgcolor": "rgba(255,255,255,.8)"}
-            figure.add_annotation(**label, showarrow=False, xanchor="left", xshift=4)
+    # At once: each call of `add_annotation` checks the earlier ones again.
+    label = {"bgcolor": style.VEIL, "showarrow": False, "xanchor": "left", "xshift": 4}
+    line = {"color": style.PRUNED, "width": 1}
+    figure.update_layout(
+        annotations=[
+            {"x": column, "y": position, "text": text, **label}
+            for column, axis in enumerate(named)
+            for position, text in axis.ticks()
+        ],
+        shapes=[
+            {"type": "line", "x0": column, "x1": column, "y0": 0, "y1": 1, "yref": "y domain", "line": line}
+            for column in range(len(named))
+        ],
+    )
     _colour_bar(figure, trials.values[trials.complete], metric, scale)
     style.framed(figure, x="", y="", height=440)
     names = [axis.name for axis in named]
@@ -241,39 +251,45 @@ def _through(
 
 
 def _buckets(trials: TrialValues, *, maximize: bool) -> list[tuple[list[int], float]]:
-    """Return the complete trials in a few groups of similar value, the best group last.
+    """Return the complete trials in a few groups of neighbouring ranks, the best group last.
 
-    A group is the indices of its trials in `trials`, and the position of its mean value between 0 and 1.
+    A group is the indices of its trials in `trials`, and its position in the order of the values, from 0 to
+    1. A rank, unlike a value, is not shifted by outliers.
     """
     indices = np.flatnonzero(trials.complete)
-    values = trials.values[indices]
-    if not len(values):
+    if not len(indices):
         return []
+    values = trials.values[indices]
     order = indices[np.argsort(values if maximize else -values, kind="stable")]
-    low, high = float(values.min()), float(values.max())
     buckets = np.array_split(order, min(_BUCKETS, len(order)))
-    means = [float(np.mean(trials.values[members])) for members in buckets]
+    positions = np.linspace(*((0.0, 1.0) if maximize else (1.0, 0.0)), len(buckets))
     return [
-        ([int(n) for n in members], 0.5 if high == low else (mean - low) / (high - low))
-        for members, mean in zip(buckets, means, strict=True)
+        ([int(n) for n in members], float(position))
+        for members, position in zip(buckets, positions, strict=True)
     ]
 
 
 def _colour_bar(figure: go.Figure, values: np.ndarray, metric: str, scale: str) -> None:
+    """Add the bar of the colours of ranks, with the values of five ranks."""
     if not len(values):
         return
+    ranks = np.linspace(0.0, 1.0, 5)
     figure.add_scatter(
         x=[None],
         y=[None],
         mode="markers",
         showlegend=False,
         marker={
-            "color": [float(values.min())],
-            "cmin": float(values.min()),
-            "cmax": float(values.max()),
+            "color": [0.0],
+            "cmin": 0.0,
+            "cmax": 1.0,
             "colorscale": scale,
             "showscale": True,
-            "colorbar": {"title": {"text": metric}},
+            "colorbar": {
+                "title": {"text": metric},
+                "tickvals": ranks,
+                "ticktext": words.numbers(list(np.quantile(values, ranks))),
+            },
         },
     )
 
@@ -283,20 +299,21 @@ def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximiz
     x, y, values, numbers = over_both(across, up, trials)
     grid = np.linspace(0.0, 1.0, _GRID)
     bounds = {"colorscale": style.scale(maximize=maximize)}
-    ends = {"min": float(values.min()), "max": float(values.max())}
+    low, high = style.inliers(values, maximize=maximize) or (float(values.min()), float(values.max()))
     figure = go.Figure()
     figure.add_contour(
         x=grid,
         y=grid,
-        z=between(x, y, values, grid),
-        zmin=ends["min"],
-        zmax=ends["max"],
+        # An outlier would pull the surface around it out of the scale.
+        z=between(x, y, values.clip(low, high), grid),
+        zmin=low,
+        zmax=high,
         colorbar={"title": {"text": metric}},
         line={"width": 0.5},
         hoverinfo="skip",
         **bounds,
     )
-    marker = {"size": 9, "line": {"color": "white", "width": 1}, "cmin": ends["min"], "cmax": ends["max"]}
+    marker = {"size": 9, "line": {"color": "white", "width": 1}, "cmin": low, "cmax": high}
     figure.add_scatter(
         x=x,
         y=y,

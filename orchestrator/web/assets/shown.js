@@ -32,19 +32,6 @@ export function duration(seconds) {
 // Trials that will not run again, of their numbers by state.
 export const settled = (states) => ["COMPLETE", "PRUNED", "DIVERGED", "FAILED"].reduce((sum, state) => sum + (states[state] ?? 0), 0);
 
-export function budgetText(budget) {
-  if (!budget) return "";
-  const hours = budget.hours === null ? "" : ` of ${duration(budget.hours * 3600)}`;
-  const parts = [plural(budget.trials, "trial"), `${duration(budget.spent_hours * 3600)}${hours}`];
-  if (budget.gpu_hours !== null || budget.spent_gpu_hours > 0) {
-    const most = budget.gpu_hours === null ? "" : ` of ${number(budget.gpu_hours)}`;
-    parts.push(`${number(budget.spent_gpu_hours)}${most} GPU-hours`);
-  }
-  if (budget.target !== null) parts.push(`until ${number(budget.target)}`);
-  if (budget.no_improvement !== null) parts.push(`until ${plural(budget.no_improvement, "trial")} without an improvement`);
-  return parts.join(", ");
-}
-
 const waiting = new Map();
 const spoken = new Map();
 let timer = null;

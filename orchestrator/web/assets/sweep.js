@@ -1,123 +1,230 @@
-// The page of a sweep: its state and progress, what the user may change, and its running trials.
+// The page of a sweep: its answer, state and progress, its curves and trials, and what the user may change.
 
-import { analyse } from "./analysis.js";
-import { showCurves } from "./curves.js";
+import { analyse, nameObjective } from "./analysis.js";
+import { lightCurve, showCurves } from "./curves.js";
 import { confirmed } from "./dialogs.js";
 import { watch } from "./events.js";
+import { showHistory } from "./history.js";
+import { isFiltered, leaderboard, readTrials } from "./leaderboard.js";
 import { followLog } from "./log.js";
-import { all, refresher, request, showProblem, signedIn } from "./requests.js";
-import { announce, budgetText, duration, element, number, parameters, plural, settled, show, time } from "./shown.js";
-import { badge, bar, fill, sortable, trialLabel, trialLink } from "./tables.js";
+import { refresher, request, showProblem, signedIn } from "./requests.js";
+import { announce, duration, element, number, parameters, plural, setting, settled, show, time } from "./shown.js";
+import { fill, trialLink } from "./tables.js";
 
 const SWEEP = document.body.dataset.sweep;
 const HERE = `/sweeps/${encodeURIComponent(SWEEP)}`;
-const ROWS = 100;
 const MOST_CAUSES = 3;
+const MOST_CURVES = 20;
+const MOST_POINTS = 200;
+const MOST_TRIALS_NAMED = 5;
+const MATTERS_MS = 10_000;
 const hasEnded = (state) => state === "COMPLETE" || state === "FAILED";
 
-const order = { sort: "number", descending: true };
-let offset = 0;
-let asked = 0;
 let hasFile = false;
 let user = null;
-let direction = null;
-let isDriven = true; // whether trials in state RUNNING have a driver
+let metric = null; // objective
+let endedTrials = -1; // trials that had ended when the analysis was read
+let mattersDue = 0; // when it may be read again
+let rows = []; // of the leaderboard
+const curveView = { scale: null, axis: "step", smoothing: 0, isChosen: false };
 
-// Each tells what the next one needs: which values are better, and whether trials have a driver.
-const refresh = refresher(() => all([readSweep().then(readLive).then(readTrials), readCurves()]));
+const refresh = refresher(() => readLive().then(readRows).then(readCurves));
+const openTrial = (label) => location.assign(trialLink(SWEEP, String(label)).href);
 
-async function readSweep() {
-  const sweep = await request(HERE);
-  direction = sweep.direction;
-  show("starts", sweep.starts > 1 ? `Its driver was started ${sweep.starts} times; the log below has how each one ended.` : "");
-  element("mlflow").hidden = sweep.mlflow.url === null;
-  if (sweep.mlflow.url !== null) element("mlflow").href = sweep.mlflow.url;
-  show("owner", sweep.owner ? `${sweep.owner}, class ${sweep.priority_class}, weight ${number(sweep.weight)}` : "");
-  const mayChange = user.role === "admin" || (user.role === "member" && sweep.owner === user.name);
-  element("actions").hidden = !mayChange;
-  offerChanges(sweep);
+async function readLive() {
+  const found = await request(`${HERE}/live`);
+  const { status } = found;
+  metric = status.metric;
+  nameObjective(status.direction === null ? null : metric); // a queued sweep has nothing to analyse
+  const isDriven = status.state !== "PARKED"; // whether trials in state RUNNING have a driver
+  showHead(status, found.place);
+  showFacts(found);
+  showFailures(status);
+  const result = showResult(status);
+  showHistory(found.history, status.improvement, metric, openTrial);
+  fill(element("events"), found.events, (event) => `${event.at} ${event.what} ${event.trial}`, (event) => [
+    time(event.at), event.what, event.trial === null ? "" : trialLink(SWEEP, event.trial), event.detail,
+  ]);
+  const ended = settled(status.progress.states);
+  if (ended !== endedTrials && Date.now() >= mattersDue) {
+    endedTrials = ended;
+    mattersDue = Date.now() + MATTERS_MS;
+    readMatters();
+  }
+  await result;
+  return {
+    objective: metric ?? "value", direction: status.direction, isDriven, states: status.progress.states,
+    running: new Map(isDriven ? found.running.map((trial) => [trial.label, trial]) : []),
+  };
+}
+
+function showHead(status, place) {
+  const { state } = status;
+  show("state", state);
+  element("state").dataset.state = state;
+  const isPlain = status.state_text === state.toLowerCase();
+  show("state-text", isPlain ? "" : status.state_text);
+  const isSaid = status.failed.some(({ message }) => status.reason?.includes(message)); // in the banner
+  show("reason", state === "PARKED" ? `${status.reason} Release tries again; the log has the trace.` : isSaid ? "" : status.reason);
+  show("place", status.reason && place?.why?.endsWith(status.reason) ? "" : waits(place));
+  const [latest] = status.restarts;
+  element("crashes").hidden = !latest && state !== "PARKED";
+  show("restarts", latest ? `${latest.parked ? "Parked" : `Restarted ${plural(status.restarts.length, "time")}, last`} ${time(latest.at)}: ${latest.cause}` : "");
+  element("mlflow").hidden = status.mlflow.url === null;
+  if (status.mlflow.url !== null) element("mlflow").href = status.mlflow.url;
+  element("actions").hidden = !(user.role === "admin" || (user.role === "member" && status.owner === user.name));
+  offerChanges(status);
+  showCommands(status.again);
+  const done = settled(status.progress.states);
+  const best = status.best === null ? "" : ` ${number(status.best.value)}`;
+  document.title = `${state === "RUNNING" ? "● " : ""}${done}/${status.progress.wanted}${best} ${SWEEP}`;
   if (hasFile) return; // later values would undo what the user types
   hasFile = true;
-  show("file", sweep.text);
-  element("trials-wanted").value = sweep.progress.wanted;
-  element("priority").value = sweep.priority_class;
-  element("weight").value = sweep.weight;
+  show("file", status.text);
+  element("trials-wanted").value = status.progress.wanted;
+  element("priority").value = status.priority_class;
+  element("weight").value = status.weight;
 }
 
 // Shows the changes that the state of the sweep permits.
-function offerChanges({ state, paused, driver, submission, failures }) {
+function offerChanges({ state, paused, driver, submission, failed }) {
   const isHeld = driver !== null || submission === "QUEUED" || submission === "STARTED";
   const isOver = hasEnded(state) || paused;
-  const isLeft = state === "INTERRUPTED" && !paused && !isHeld; // nobody will go on with it
-  const hasFailed = hasEnded(state) && Object.keys(failures).length > 0;
+  const isLeft = state === "INTERRUPTED" && !paused && !isHeld; // nothing will continue it
+  const hasFailed = hasEnded(state) && failed.length > 0;
   element("stop").hidden = isOver || isLeft || state === "PARKED";
   element("resume").hidden = !paused && state !== "PARKED";
+  show("resume", state === "PARKED" ? "Release" : "Resume");
   element("retry").hidden = isHeld || !(isLeft || hasFailed);
   show("retry", isLeft ? "Run again" : "Retry failed trials");
   element("extend").hidden = isHeld || !isOver;
   show("leaving", hasEnded(state) && isHeld ? "Its driver has yet to leave: it writes the report, and tells MLflow what is left." : "");
 }
 
-async function readLive() {
-  const { status, running, place, budget, ends_at: endsAt, events } = await request(`${HERE}/live`);
-  const { progress } = status;
+function showCommands({ run, resume, export: exported, python }) {
+  const texts = { "Copy command": run, "Copy resume": resume, "Copy export": exported, "Copy Python": python };
+  const known = Object.entries(texts).filter(([, text]) => text);
+  const place = element("commands");
+  const wanted = JSON.stringify(known);
+  if (place.dataset.shown === wanted) return;
+  place.dataset.shown = wanted;
+  place.replaceChildren(...known.map(([label, text]) => copyButton(label, text)));
+}
+
+function copyButton(label, content) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = label;
+  button.title = content;
+  button.addEventListener("click", () => showProblem(async () => {
+    await navigator.clipboard.writeText(content);
+    announce("copy", `Copied: ${content}`);
+    button.dataset.copied = "yes";
+  }));
+  return button;
+}
+
+function showFacts({ status, budget, ends_at: endsAt }) {
+  const { progress, best, cost, time_left: left, state } = status;
   const done = settled(progress.states);
-  show("state", status.state);
-  element("state").dataset.state = status.state;
-  show("reason", status.state === "PARKED" ? `${status.reason} Release tries again; the log below has the trace.` : status.reason);
-  showFailures(status);
-  isDriven = status.state !== "PARKED";
   element("progress").max = progress.wanted;
   element("progress").value = done;
   show("counts", `${done} of ${progress.wanted}`);
-  const best = bestOf(progress, isDriven ? running : []);
+  const named = { running: ["RUNNING"], waiting: ["WAITING", "PREEMPTED"], complete: ["COMPLETE", "DIVERGED"], pruned: ["PRUNED"], failed: ["FAILED"] };
+  const counts = Object.entries(named).map(([name, states]) => [states.reduce((sum, one) => sum + (progress.states[one] ?? 0), 0), name]);
+  show("states", counts.filter(([count, name]) => count || name === "failed").map(([count, name]) => `${count} ${name}`).join(" · "));
   if (status.on_front === null) {
-    show("best", best.value === null ? "none yet" : number(best.value));
-    show("best-of", best.of === null ? status.metric : `${status.metric} of ${best.of}`);
+    show("best", best === null ? (hasEnded(state) ? "none" : "none yet") : number(best.value));
+    show("best-of", best === null ? status.metric : `${status.metric}, trial ${best.label}, ${standing(best)}`);
+    show("best-settings", best === null ? "" : parameters(best.params));
   } else {
     show("best", plural(status.on_front, "trial"));
     show("best-of", "on the Pareto front; the file prefers no objective");
+    show("best-settings", "");
   }
-  show("left", duration(progress.seconds_left) || untold(status.state));
+  element("left-part").hidden = hasEnded(state);
+  show("left", left === null ? unknown(state) : `about ${duration(left.likely)}`);
+  show("left-basis", left === null ? "" : `${duration(left.low)} to ${duration(left.high)}, ${left.basis}`);
   show("ends", endsAt === null ? "" : `until ${time(endsAt)}`);
-  show("budget", budgetText(budget) || "none");
-  show("place", status.reason && place?.why?.endsWith(status.reason) ? "" : waits(place));
-  announce("progress", `${status.state}, ${done} of ${progress.wanted} trials finished, best ${element("best").textContent}`);
-  element("running-empty").hidden = isDriven && running.length > 0;
-  fill(element("running"), isDriven ? running : [], (trial) => trial.label, (trial) => [
-    trialLink(SWEEP, trial.label), bar(trial.step, trial.total_steps, `trial ${trial.label}`),
-    `${trial.step} of ${trial.total_steps}`, number(trial.value), number(trial.steps_per_second, 3), duration(trial.seconds_left),
-  ]);
-  fill(element("events"), events, (event) => `${event.at} ${event.what} ${event.trial}`, (event) => [
-    time(event.at), event.what, event.trial === null ? "" : trialLink(SWEEP, event.trial), event.detail,
-  ]);
+  showCost(cost, status);
+  show("budget", stops(budget));
+  announce("progress", `${state}, ${done} of ${progress.wanted} trials ended, best ${element("best").textContent}`);
 }
 
-// The best trial that has ended, or one that still runs if its last value is better.
-function bestOf({ best_key: key, best_value: value }, running) {
-  const isBetter = (one, other) => other === null || (direction === "minimize" ? one < other : one > other);
-  return running.reduce((best, trial) => (
-    direction !== null && Number.isFinite(trial.value) && isBetter(trial.value, best.value)
-      ? { value: trial.value, of: `trial ${trial.label}, which runs: step ${trial.step} of ${trial.total_steps}` }
-      : best
-  ), { value: key ? value : null, of: key });
+function standing({ state, step, total_steps: total, best_step: at }) {
+  const where = at === null ? "" : `, best at step ${number(at)}`;
+  if (state === "RUNNING") return `running, step ${number(step)} of ${number(total)}${where}`;
+  if (state === "PRUNED") return `pruned at step ${number(step)} of ${number(total)}${where}`;
+  return `${state.toLowerCase()}${where}`;
+}
+
+function showCost(cost, { owner, priority_class: priority, weight }) {
+  const limit = cost?.elapsed_limit_seconds ?? null;
+  show("elapsed", cost === null ? "nothing yet" : `${duration(cost.elapsed_seconds)} elapsed${limit === null ? "" : ` of ${duration(limit)}`}`);
+  element("elapsed-part").hidden = limit === null;
+  if (limit !== null) {
+    element("elapsed-bar").max = limit;
+    element("elapsed-bar").value = cost.elapsed_seconds;
+  }
+  const gpus = cost === null || (cost.gpu_hours === 0 && cost.gpu_hours_limit === null) ? ""
+    : ` · ${number(cost.gpu_hours)}${cost.gpu_hours_limit === null ? "" : ` of ${number(cost.gpu_hours_limit)}`} GPU-hours`;
+  show("compute", cost === null ? "" : `${duration(cost.compute_seconds)} compute · ${number(cost.core_hours)} core-hours${gpus}`);
+  show("owner", owner ? `${owner}, class ${priority}, weight ${number(weight)}` : "");
+}
+
+// What ends the search before its trials and hours are used.
+function stops(budget) {
+  const target = budget?.target == null ? "" : `until ${number(budget.target)}`;
+  const patience = budget?.no_improvement == null ? "" : `until ${plural(budget.no_improvement, "trial")} without an improvement`;
+  return [target, patience].filter(Boolean).join(", ");
 }
 
 // Says why trials have failed, by cause, the most frequent one first.
-function showFailures({ failures, reason, trials }) {
-  const causes = Object.entries(failures).toSorted(([, one], [, other]) => other - one);
-  const lasts = causes.map(([cause, count]) => [cause.trim().split("\n").at(-1), count]);
-  const untoldCauses = lasts.filter(([last]) => !reason?.includes(last));
-  const total = settled(trials);
-  element("failures").replaceChildren(...untoldCauses.slice(0, MOST_CAUSES).map(([last, count]) => {
+function showFailures({ failed, progress, id }) {
+  const total = settled(progress.states);
+  element("failures-banner").hidden = !failed.length;
+  const items = failed.slice(0, MOST_CAUSES).map((group) => {
     const item = document.createElement("li");
-    item.textContent = `${count} of ${plural(total, "trial")} failed: ${last}`;
+    const where = group.file === null ? "" : ` (${group.file}${group.line === null ? "" : `, line ${group.line}`})`;
+    const text = document.createElement("strong");
+    text.textContent = `${group.count} of ${plural(total, "trial")} failed: ${messageOf(group)}${where}`;
+    const named = group.trials.slice(0, MOST_TRIALS_NAMED).flatMap((label) => [" ", trialLink(id, label)]);
+    item.append(text, document.createElement("br"), `${group.next_step} Logs of trials`, ...named, group.trials.length > MOST_TRIALS_NAMED ? " ..." : "");
     return item;
-  }));
-  show("more-failures", untoldCauses.length > MOST_CAUSES ? `and ${plural(untoldCauses.length - MOST_CAUSES, "other cause")}` : "");
+  });
+  const wanted = items.map((item) => item.outerHTML).join("");
+  if (element("failures").dataset.shown !== wanted) {
+    element("failures").dataset.shown = wanted;
+    element("failures").replaceChildren(...items);
+  }
+  show("more-failures", failed.length > MOST_CAUSES ? `and ${plural(failed.length - MOST_CAUSES, "other cause")}` : "");
 }
 
-const untold = (state) => (hasEnded(state) ? "none" : state === "INTERRUPTED" ? "not running" : "not known yet");
+// An exception by itself, and any other failure with its kind, such as `out of memory`.
+const messageOf = ({ error, cause, message }) => (error !== null || cause === "error" || cause === message ? message : `${cause}: ${message}`);
+
+// Shows the answer of a finished sweep. Its sentences are read once, and again when trials have ended.
+async function showResult({ state, chosen, progress }) {
+  const isShown = hasEnded(state) && chosen !== null;
+  element("result").hidden = !isShown;
+  element("best-part").hidden = isShown;
+  if (!isShown) return;
+  fill(element("result-settings"), Object.entries(chosen.params), ([name]) => name, ([name, value]) => [name, setting(value)]);
+  const wanted = `${state} ${settled(progress.states)}`;
+  if (element("result").dataset.shown === wanted) return;
+  const { answer, findings, caveats, checkpoint } = await request(`${HERE}/result`);
+  element("result").dataset.shown = wanted;
+  show("result-sentence", answer);
+  element("result-remarks").replaceChildren(...[...findings, ...caveats].map((sentence) => {
+    const item = document.createElement("li");
+    item.textContent = sentence;
+    return item;
+  }));
+  element("result-checkpoint").replaceChildren(...(checkpoint === null ? [] : [`Checkpoint ${checkpoint} `, copyButton("Copy path", checkpoint)]));
+}
+
+const unknown = (state) => (state === "INTERRUPTED" ? "not running" : "not known yet");
 
 function waits(place) {
   if (!place) return "";
@@ -127,54 +234,44 @@ function waits(place) {
   return `Number ${place.position} in the queue: ${place.why} Expected to start ${start}.`;
 }
 
-async function readTrials() {
-  asked += 1;
-  const mine = asked;
-  const page = await request(`${HERE}/trials?${new URLSearchParams({ ...order, offset, limit: ROWS })}`);
-  if (mine !== asked) return; // the user has meanwhile asked for another page
-  fill(element("trials"), page.trials, (trial) => trial.key, (trial) => [
-    trialLink(SWEEP, trialLabel(trial)), badge(trial.state === "RUNNING" && !isDriven ? "INTERRUPTED" : trial.state), number(trial.value), trial.step, trial.attempts,
-    parameters(trial.params), trial.cause,
-  ]);
-  const last = Math.min(offset + ROWS, page.total);
-  show("page", page.total ? `${offset + 1} to ${last} of ${page.total}` : "no trials yet");
-  element("earlier").disabled = offset === 0;
-  element("later").disabled = last >= page.total;
+async function readRows(news) {
+  rows = await readTrials(news);
 }
 
+// Reads the curves of the metrics that are chosen, of the first trials of the table if it is filtered.
 async function readCurves() {
-  const chosen = element("metric").value;
-  await showCurves(await request(`${HERE}/curves?trials=20&points=200${chosen ? `&metric=${encodeURIComponent(chosen)}` : ""}`));
+  curveView.isChosen = isFiltered();
+  const chosen = rows.filter((trial) => trial.role === "search").slice(0, MOST_CURVES).map((trial) => trial.number);
+  const query = (name) => {
+    const wanted = new URLSearchParams({ trials: MOST_CURVES, points: MOST_POINTS });
+    if (name) wanted.set("metric", name);
+    if (curveView.isChosen) for (const trial of chosen.length ? chosen : [-1]) wanted.append("trial", trial);
+    return request(`${HERE}/curves?${wanted}`);
+  };
+  const beside = element("metric-beside").value;
+  const found = await Promise.all([query(element("metric").value), ...(beside ? [query(beside)] : [])]);
+  const scale = showCurves(found, curveView, openTrial);
+  element("scale").querySelector(`[value=${scale}]`).checked = true;
 }
 
-async function turned() {
-  try {
-    await readTrials();
-    announce("page", `Trials: ${element("page").textContent}`);
-  } catch (error) {
-    show("refresh-problem", error.message);
-  }
-}
-
-// Runs a change of the user, and shows at once what it has done.
-const changed = async (action) => {
+// Runs a change of the user, says what it has done, and shows it at once.
+async function changed(action, answer = () => "") {
+  show("changed", "");
   const done = await showProblem(action);
-  if (done) refresh();
-};
+  if (!done) return;
+  show("changed", answer(done));
+  refresh();
+}
 
-sortable(element("sort"), order, () => {
-  offset = 0;
-  turned();
+element("curve-view").addEventListener("change", ({ target }) => {
+  if (target.name === "scale") curveView.scale = target.value;
+  else if (target.id === "metric") curveView.scale = null;
+  curveView.axis = element("axis").value;
+  curveView.smoothing = element("smoothing").valueAsNumber;
+  readCurves().catch((error) => show("refresh-problem", error.message));
 });
-element("earlier").addEventListener("click", () => {
-  offset = Math.max(0, offset - ROWS);
-  turned();
-});
-element("later").addEventListener("click", () => {
-  offset += ROWS;
-  turned();
-});
-element("metric").addEventListener("change", refresh);
+element("to-log").addEventListener("click", () => { element("log-section").open = true; });
+element("curve-view").addEventListener("submit", (event) => event.preventDefault());
 element("stop").addEventListener("click", async () => {
   const question = `Stop ${SWEEP}? Its trials are saved, and it goes on only when somebody resumes it.`;
   if (await confirmed(question, "Stop the sweep")) changed(() => request(`${HERE}/stop`, "POST"));
@@ -183,16 +280,21 @@ element("resume").addEventListener("click", () => changed(() => request(`${HERE}
 element("retry").addEventListener("click", () => changed(() => request(`${HERE}/retry`, "POST")));
 element("extend").addEventListener("submit", (event) => {
   event.preventDefault();
-  changed(() => request(`${HERE}/extend`, "POST", { trials: element("trials-wanted").valueAsNumber }));
+  const trials = element("trials-wanted").valueAsNumber;
+  changed(() => request(`${HERE}/extend`, "POST", { trials }), () => `The sweep is queued again, until ${plural(trials, "trial")} have ended.`);
 });
 element("move").addEventListener("submit", (event) => {
   event.preventDefault();
   const body = { priority_class: element("priority").value, weight: element("weight").valueAsNumber };
-  changed(() => request(HERE, "PATCH", body));
+  changed(() => request(HERE, "PATCH", body), (done) => `The class is ${done.priority_class}, the weight ${number(done.weight)} now.`);
 });
 
-analyse(HERE);
+const { readMatters, filtered } = analyse(HERE, (importances) => readTrials({ importances }));
 followLog(`${HERE}/log`);
+leaderboard(HERE, SWEEP, async (shown) => {
+  rows = shown;
+  await Promise.all([readCurves(), filtered()]);
+}, lightCurve);
 
 user = await signedIn();
 watch({ sweep: SWEEP }, refresh);

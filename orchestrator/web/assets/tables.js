@@ -58,26 +58,28 @@ function inserted(row, column, body) {
   return cell;
 }
 
-// Shows by what a table is sorted, and calls `sorted` after the user has chosen another order.
+// Shows by what a table is sorted, and calls `sorted` after the user has chosen another order. A first click on a
+// heading shows the smallest value first, or the largest one if its button has `data-first="descending"`.
 export function sortable(head, order, sorted) {
-  const mark = () => {
-    for (const cell of head.cells) {
-      if (cell.querySelector("button")?.dataset.sort === order.sort) {
-        cell.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
-      } else {
-        cell.removeAttribute("aria-sort");
-      }
-    }
-  };
   head.addEventListener("click", (event) => {
-    const { sort } = event.target.dataset;
+    const { sort, first } = event.target.dataset;
     if (!sort) return;
-    order.descending = sort === order.sort ? !order.descending : false;
+    order.descending = sort === order.sort ? !order.descending : first === "descending";
     order.sort = sort;
-    mark();
+    markOrder(head, order);
     sorted();
   });
-  mark();
+  markOrder(head, order);
+}
+
+export function markOrder(head, order) {
+  for (const cell of head.cells) {
+    if (cell.querySelector("button")?.dataset.sort === order.sort) {
+      cell.setAttribute("aria-sort", order.descending ? "descending" : "ascending");
+    } else {
+      cell.removeAttribute("aria-sort");
+    }
+  }
 }
 
 export function anchor(address, text) {

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api.live import best_values, live, seconds_left, steps_per_second
+from orchestrator.api.live import live
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.sweeps.standing import steps_per_second
 from tests import sweeps
 
 
@@ -23,7 +24,7 @@ def test_running_trials_have_their_value_and_speed(tmp_path: Path) -> None:
     assert (trial.label, trial.step, trial.total_steps) == ("8", 120, 200)
     assert trial.value == sweeps.accuracy(8, 120)
     assert trial.steps_per_second == pytest.approx(10.0)
-    assert trial.seconds_left == pytest.approx(8.0)
+    assert trial.seconds_left == pytest.approx(4.0), "8 s after its last report, which is older than 4 s"
 
 
 def test_a_sweep_without_a_driver_has_no_place(tmp_path: Path) -> None:
@@ -38,36 +39,6 @@ def test_a_sweep_that_is_missing_is_refused(tmp_path: Path) -> None:
     sweeps.filled(tmp_path)
     with pytest.raises(BadInput):
         live("listops", root=tmp_path)
-
-
-def test_best_values_follow_the_ends_of_complete_trials() -> None:
-    trials = [
-        sweeps.trial(0, value=0.6, finished_at=3.0),
-        sweeps.trial(1, value=0.5, finished_at=1.0),
-        sweeps.trial(2, value=0.4, finished_at=2.0),
-        sweeps.trial(3, "PRUNED", value=0.9, finished_at=2.5),
-        sweeps.trial(4, value=0.9, finished_at=4.0, role="confirmation"),
-    ]
-    assert best_values(trials, maximize=True) == (0.5, 0.5, 0.6)
-    assert best_values(trials, maximize=False) == (0.5, 0.4, 0.4)
-    diverged = sweeps.trial(5, "DIVERGED", value=0.7, finished_at=3.5)
-    assert best_values([*trials, diverged], maximize=True) == (0.5, 0.5, 0.6, 0.7)
-
-
-def test_the_best_value_so_far_is_of_a_feasible_trial() -> None:
-    values = (0.9, 0.5, 0.6)
-    trials = [
-        sweeps.trial(number, value=value, finished_at=number + 1.0) for number, value in enumerate(values)
-    ]
-    keys = [trial.key for trial in trials]
-    assert best_values(trials, maximize=True, violations={keys[0]: 0.1}) == (0.9, 0.5, 0.6)
-    assert best_values(trials, maximize=True, violations={keys[0]: 0.1, keys[2]: 0.2}) == (0.9, 0.5, 0.5)
-
-
-def test_the_time_left_is_that_of_the_last_trials() -> None:
-    trials = [sweeps.trial(number, finished_at=10.0 * number) for number in range(4)]
-    assert seconds_left(trials, 10) == pytest.approx(60.0)
-    assert seconds_left(trials[:1], 10) is None
 
 
 def test_the_speed_ignores_the_reports_of_earlier_attempts() -> None:

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.driver.log import Display, describe
+from orchestrator.ledger.sweeps.standing import TimeLeft
 from orchestrator.session.board import Progress
 
 
@@ -19,7 +20,7 @@ def progress(done: int, **changes: object) -> Progress:
         "best_key": "x-3",
         "best_value": 0.61234,
     }
-    return Progress(**{**fields, "seconds_left": 125.0, **changes})
+    return Progress(**{**fields, "time_left": TimeLeft(125.0, 125.0, 125.0, "from speed"), **changes})
 
 
 def test_one_line_names_states_best_trial_and_time_left() -> None:
@@ -30,7 +31,7 @@ def test_one_line_names_states_best_trial_and_time_left() -> None:
 
 @pytest.mark.parametrize("state", ["WAITING", "PAUSED"])
 def test_one_line_names_the_state_of_a_sweep_that_launches_nothing(state: str) -> None:
-    line = describe(progress(3, state=state, reason="a disk is full", seconds_left=None), "val/accuracy")
+    line = describe(progress(3, state=state, reason="a disk is full", time_left=None), "val/accuracy")
     assert line == (
         f"trials 3/12 (2 running, 3 complete) · {state}: a disk is full · best val/accuracy 0.6123 (x-3)"
     )

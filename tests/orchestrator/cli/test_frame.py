@@ -11,12 +11,13 @@ from rich.console import Console
 from orchestrator import Progress
 from orchestrator.cli.frame import bar, frame, sparkline
 from orchestrator.client.answers import LiveSweep, QueuedSweep, RunningTrial
+from orchestrator.ledger.sweeps.standing import BestTrial, TimeLeft
 from tests.orchestrator.client.examples import detailed
 
 STATUS = detailed(
-    progress=Progress(
-        {"RUNNING": 3, "COMPLETE": 5, "FAILED": 1}, 12, "retrieval-laptop-0123abcd-3", 0.61234, 125.0
-    ),
+    progress=Progress({"RUNNING": 3, "COMPLETE": 5, "FAILED": 1}, 12),
+    best=BestTrial("retrieval-laptop-0123abcd-3", "3", "RUNNING", 0.61234, 40, 80, 200, {"rate": 5.458e-5}),
+    time_left=TimeLeft(100.0, 125.0, 190.0, "from 6 ended trials"),
     failures={"non-finite: val/accuracy is nan": 1},
 )
 PLACE = QueuedSweep("retrieval-laptop-0123abcd", "ada", "normal", "pool", None, 3, 3, 6, None, None)
@@ -43,8 +44,10 @@ def printed(sweep: LiveSweep, width: int, height: int = 24) -> list[str]:
 def test_a_terminal_of_80_columns_shows_bars_speed_value_and_time_left() -> None:
     assert printed(SWEEP, 80) == [
         "retrieval-laptop-0123abcd · RUNNING",
-        "━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌ 6/12 trials · about 2.1 min left · 3 running, 5 complete, …",
-        "best val/accuracy 0.6123 (trial 3) ▁▄▄█",
+        "━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌ 6/12 trials · 3 running, 5 complete, 1 failed",
+        "about 2.1 min left (1.7 to 3.2 min)",
+        "best val/accuracy 0.6123 (trial 3, running, step 80 of 200) ▁▄▄█",
+        "  rate 5.458e-05",
         "trial                                                step   value  steps/s  left",
         "    7  ━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌        40/200  0.5123     12.5  13 s",
         "   11  ━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  1,000/20,000       –        –     –",
@@ -67,13 +70,21 @@ def test_a_wide_terminal_shows_every_state() -> None:
 
 
 def test_running_trials_that_do_not_fit_are_counted() -> None:
-    lines = printed(SWEEP, 80, height=9)
+    lines = printed(SWEEP, 80, height=11)
     assert "… and 2 more running" in lines
-    assert len(lines) == 8
+    assert len(lines) == 10
 
 
 def test_a_sweep_that_waits_says_why() -> None:
-    status = replace(STATUS, state="WAITING", reason="a disk is full", progress=Progress({}, 12), failures={})
+    status = replace(
+        STATUS,
+        state="WAITING",
+        reason="a disk is full",
+        progress=Progress({}, 12),
+        failures={},
+        best=None,
+        time_left=None,
+    )
     waiting = LiveSweep(
         status, (), (), replace(PLACE, running=0, position=2, why="the pool has no share for it yet")
     )

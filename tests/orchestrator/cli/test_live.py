@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.api.live import live
-from orchestrator.cli.live_view import Lines, LiveDisplay, LiveView, is_live, observer
+from orchestrator.cli.live_view import Lines, LiveDisplay, LiveView, Traces, is_live, observer
 from orchestrator.client.answers import LiveSweep
 from orchestrator.driver.log import Display
 from orchestrator.errors import BadInput
@@ -112,6 +112,37 @@ def test_a_view_draws_at_most_four_times_a_second(root: Path) -> None:
     frames = out.getvalue().count(f"{sweeps.SWEEP_ID} · ")
     assert 2 <= frames <= 4 * 2 + 2
     assert out.getvalue().count("a message") == 1
+
+
+TRACE = """Data: embedded English passages.
+Traceback (most recent call last):
+  File "run.py", line 3, in run
+    raise KeyError("val/accuracy")
+KeyError: 'val/accuracy'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "run.py", line 9, in main
+    close()
+ValueError: closed
+The driver starts again.
+"""
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_a_crash_is_shown_by_its_last_line(size: int) -> None:
+    shown: list[str] = []
+    traces = Traces(shown.append, sweeps.SWEEP_ID)
+    for at in range(0, len(TRACE), size):
+        traces(TRACE[at : at + size])
+    traces.close()
+    assert "".join(shown).splitlines() == [
+        "Data: embedded English passages.",
+        "ValueError: closed",
+        f"The whole trace: `sweep logs {sweeps.SWEEP_ID}`",
+        "The driver starts again.",
+    ]
 
 
 def test_a_ledger_that_does_not_answer_is_named_below_the_last_view(root: Path) -> None:

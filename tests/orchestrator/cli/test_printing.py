@@ -9,6 +9,7 @@ from rich.console import Console
 
 from orchestrator.cli.printing import print_sweeps
 from orchestrator.client.answers import Status
+from orchestrator.ledger.sweeps.standing import BestTrial, TimeLeft
 from tests.orchestrator.client.examples import listed
 
 SWEEPS = [
@@ -48,11 +49,24 @@ def test_a_terminal_shows_every_word_whole(width: int) -> None:
     assert ("modular" in shown) == (width >= 120)
 
 
-def test_a_long_name_is_folded_and_not_cut() -> None:
-    lines = printed([listed(id="x" * 90, state="COMPLETE")], terminal=True)
-    assert max(map(len, lines)) <= 80
-    assert "".join(lines).count("x") == 90
-    assert "COMPLETE" in " ".join(lines)
+def test_a_long_name_is_shortened_in_its_middle() -> None:
+    """The beginning names a sweep to every verb, and the end distinguishes it."""
+    name = f"a-{'x' * 90}-0a1b2c3d"
+    [_, line] = printed([listed(id=name, state="COMPLETE")], terminal=True)
+    assert line.split()[:2] == [f"a-{'x' * 24}…xxxx-0a1b2c3d", "COMPLETE"]
+    assert name in printed([listed(id=name, state="COMPLETE")], terminal=False)[1]
+
+
+def test_the_best_value_and_the_time_left_are_shown() -> None:
+    best = BestTrial("x-2", "2", "RUNNING", 0.6805, 30, 35, 40, {"dropout": 0.0382})
+    running = listed(best=best, time_left=TimeLeft(120.0, 190.0, 300.0, "from speed"))
+    for width in (80, 120):
+        [heading, line, _] = printed([running, listed()], terminal=True, width=width)
+        assert heading.split()[2:5] == (
+            ["trials", "best", "left"] if width < 120 else ["task", "trials", "best"]
+        )
+        assert "0.6805" in line
+        assert "3.2 min" in line
 
 
 def test_a_program_reads_a_sweep_a_line() -> None:

@@ -77,6 +77,29 @@ def test_a_trial_is_named_by_its_number(
     assert capsys.readouterr().out == expected
 
 
+def test_the_log_of_a_sweep_is_that_of_its_drivers(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
+    log = paths.driver_log(sweeps.SWEEP_ID)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(written := "Every trial has ended.\n" * 10_000, encoding="utf-8")
+    assert run_command(["logs", sweeps.SWEEP_ID, "--root", str(paths.root)]) == 0
+    assert capsys.readouterr().out == written
+
+
+def test_show_prints_the_first_the_best_and_the_last_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = replace(sweeps.trial(0), best_step=120)
+    root = str(sweeps.filled(tmp_path / "mlruns", [trial]).root)
+    steps = {}
+    for options in ([], ["--all"]):
+        assert run_command(["show", COMPLETE, *options, "--root", root]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        steps[len(options)] = [line.split(":")[0].strip() for line in lines if line.startswith("  step ")]
+        assert (f"  2 more reports: `sweep show {COMPLETE} --all`" in lines) is (not options)
+    assert steps[0] == ["step 40", "step 120 (best)", "step 200"]
+    assert steps[1] == ["step 40", "step 80", "step 120 (best)", "step 160", "step 200"]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [(["99"], "-99 is not the key"), (["0", "1", "2"], "3 words"), (["nosuch", "0"], "0 sweeps")],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 from orchestrator import Progress
 from orchestrator.client.answers import DetailedStatus, MlflowRun, Status
@@ -44,5 +44,5 @@ def detailed(**changes: object) -> DetailedStatus:
 
 def listed(**changes: object) -> Status:
     """Return the same sweep as a list shows it."""
-    values = asdict(detailed(**changes))
-    return Status(**{each.name: values[each.name] for each in fields(Status)})
+    values = detailed(**changes)
+    return Status(**{each.name: getattr(values, each.name) for each in fields(Status)})

@@ -54,6 +54,7 @@ READ: dict[str, Callable[[Backend], Any]] = {
         backend.curves(sweeps.SWEEP_ID, "train/loss", trials=2, points=3),
         backend.curves(QUEUED),
     ],
+    "result": lambda backend: backend.result(sweeps.SWEEP_ID),
     "analysis": lambda backend: backend.analysis(sweeps.SWEEP_ID),
     "compare": lambda backend: [
         backend.compare([sweeps.SWEEP_ID]),
@@ -95,6 +96,10 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
     "log": [lambda backend, folder: backend.log(UNKNOWN)],
     "trial_log": [lambda backend, folder: backend.trial_log(f"{sweeps.SWEEP_ID}-99")],
     "curves": [lambda backend, folder: backend.curves(UNKNOWN)],
+    "result": [
+        lambda backend, folder: backend.result(UNKNOWN),
+        lambda backend, folder: backend.result(QUEUED),
+    ],
     "analysis": [
         lambda backend, folder: backend.analysis(UNKNOWN),
         lambda backend, folder: backend.analysis(QUEUED),

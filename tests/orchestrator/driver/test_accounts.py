@@ -16,6 +16,7 @@ import pytest
 
 from orchestrator.accounts import CODE_AS_USERS, NOBODY
 from orchestrator.api import serving
+from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.serving import run_code_as_users
 from orchestrator.config.trainable import Trainable
@@ -217,13 +218,13 @@ def test_a_file_that_is_sent_is_read_with_the_rights_of_its_owner(
 ) -> None:
     (opened / "train.py").write_text("def train(trial): pass\n")
     modes: list[int] = []
-    load = Sweep.load
+    load = LoadedSweep.load
 
-    def seen(file: Path, **given: Any) -> Sweep:
+    def seen(file: Path, **given: Any) -> LoadedSweep:
         modes.append(file.stat().st_mode & 0o777)
         return load(file, **given)
 
-    monkeypatch.setattr(Sweep, "load", seen)
+    monkeypatch.setattr(LoadedSweep, "load", seen)
     checked = check(sent(tmp_path, "function: train.py:train", opened))
     assert modes == [0o600], "no other account reads what is sent"
     assert checked["document"]["trainable"] == {"function": "train.py:train", "folder": str(opened)}

@@ -147,7 +147,7 @@ def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.Capture
 def test_a_sampler_that_cannot_use_stopped_trials_gives_a_warning(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    warning = "warning: nsgaii breeds from complete trials alone"
+    warning = "warning: nsgaii selects parents only among complete trials"
     stopping = ("--set", "scheduler=asha", "--set", "sampler=nsgaii")
     assert warning in validated(file, capsys, *stopping)
     assert "warning" not in validated(file, capsys, *stopping[:2], "--set", "sampler=tpe")

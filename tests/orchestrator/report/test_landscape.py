@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.config.space import chosen
 from orchestrator.report.analysis import Importance
-from orchestrator.report.figures import landscape, style
+from orchestrator.report.figures import curves, landscape, style
 from orchestrator.report.figures.landscape import Axis, axes, valued
 from tests import sweeps
 from tests.orchestrator.study.sweeps import FURTHER
@@ -58,7 +58,7 @@ def test_every_distribution_has_an_axis() -> None:
 def test_slices_draw_every_trial_with_a_value() -> None:
     history = sweeps.history()
     over = axes(history)
-    figure = landscape.slices(over, valued(history, over), "val/accuracy")
+    figure = landscape.slices(over, valued(history, over), "val/accuracy", maximize=True)
     pruned, complete = figure.data[0], figure.data[1]
     assert list(complete.y) == [sweeps.trial(n).value for n in (0, 2, 4, 6, 7)]
     assert list(complete.x) == [over[0].position(1e-3 * (1 + n)) for n in (0, 2, 4, 6, 7)]
@@ -98,7 +98,7 @@ def test_a_conditional_hyperparameter_may_be_absent() -> None:
     over = axes(history)
     trials = valued(history, over)
     assert np.isnan(trials.positions["gamma_init.min"][0])
-    landscape.slices(over, trials, "m")
+    landscape.slices(over, trials, "m", maximize=True)
     landscape.parallel_coordinates(over, trials, "m", maximize=True)
     assert len(landscape.over_both(over[0], over[1], trials)[0]) == 4
 
@@ -129,3 +129,32 @@ def test_importances_are_drawn_with_their_interval() -> None:
     assert list(bars.x) == [0.3, 0.7]
     assert list(bars.error_x.array) == pytest.approx([0.15, 0.1])
     assert list(bars.error_x.arrayminus) == pytest.approx([0.2, 0.2])
+
+
+def test_far_worse_values_are_left_out_and_the_best_one_never() -> None:
+    values = [0.1 * n for n in range(20)]
+    assert style.inliers(values, maximize=True) is None
+    assert style.inliers([*values, -1e4, math.nan], maximize=True) == (0.0, pytest.approx(1.9))
+    assert style.inliers([*values, 1e4], maximize=True) is None
+    assert style.inliers([*values, 1e4], maximize=False) == (0.0, pytest.approx(1.9))
+    assert style.inliers([0.5] * 9 + [0.9], maximize=True) is None, "most trials are at chance"
+
+
+def test_a_diverged_trial_does_not_flatten_the_others() -> None:
+    trials = [sweeps.trial(n, value=0.5 + 0.01 * n if n else -1e4) for n in range(20)]
+    figure = curves.optimisation_history(sweeps.history(trials), trials[-1].key)
+    low, high = figure.layout.yaxis.range
+    assert (low > 0.4, high < 0.8) == (True, True)
+    assert [note.text for note in figure.layout.annotations] == ["1 below ▼"]
+    (menu,) = figure.layout.updatemenus
+    assert [button.label for button in menu.buttons] == ["Fit", "All"]
+
+
+def test_colours_of_lines_are_ranks() -> None:
+    """One outlier would give all other trials nearly the same colour."""
+    trials = [sweeps.trial(n, value=0.5 + 0.01 * n if n else -1e4) for n in range(24)]
+    history = sweeps.history(trials)
+    over = axes(history)
+    figure = landscape.parallel_coordinates(over, valued(history, over), "m", maximize=True)
+    colours = [trace.line.color for trace in figure.data if trace.line.color]
+    assert len(set(colours)) == 12

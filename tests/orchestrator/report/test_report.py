@@ -69,3 +69,20 @@ def test_a_report_that_cannot_be_written_leaves_nothing_beside_it(ledger: Ledger
     with pytest.raises(OSError):
         report.write_history(read(ledger, sweeps.SWEEP_ID), folder)
     assert [path.name for path in folder.iterdir()] == ["report.html"]
+
+
+def test_the_causes_of_failures_have_the_last_lines_of_a_log(tmp_path: Path) -> None:
+    history = sweeps.history()
+    (failed,) = [trial for trial in history.trials if trial.state == "FAILED"]
+    log = tmp_path / f"{failed.key}.log"
+    log.write_text("".join(f"line {number}\n" for number in range(1000)))
+    text = report.write_history(
+        history, tmp_path / "report", lambda key: tmp_path / f"{key}.log"
+    ).html.read_text()
+    assert "line 999" in text
+    assert "line 987" not in text
+    log.unlink()
+    text = report.write_history(
+        history, tmp_path / "report", lambda key: tmp_path / f"{key}.log"
+    ).html.read_text()
+    assert "line 999" not in text

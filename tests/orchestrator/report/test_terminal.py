@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,11 +33,11 @@ def test_plain_text_is_complete() -> None:
     lines = text.splitlines()
     header = next(line for line in lines if "val/accuracy" in line)
     assert header.split() == [
-        *("#", "trial", "val/accuracy", "test/accuracy", "steps", "state", "parameters"),
+        *("#", "trial", "val/accuracy", "test/accuracy", "steps", "state"),
         *("learning_rate", "gamma_init.min", "theta_init.max"),
     ]
     first = lines[lines.index(header) + 1].split()
-    assert first == ["1", "7", "0.6469", "0.6359", "200/200", "complete", "–", "0.008", "0.172", "1"]
+    assert first == ["1", "7", "0.6469", "0.6359", "200/200", "complete", "0.008", "0.172", "1"]
     assert "val/accuracy 0.6469 (always the most frequent class: 0.5020)" in text
     assert "test/accuracy 0.6359 (always the most frequent class: 0.5040)" in text
     assert "Data: embedded English passages." in text
@@ -53,7 +54,41 @@ def test_a_narrow_terminal_omits_columns() -> None:
     text = shown(summarise(sweeps.history()), force_terminal=True, width=70, no_color=True)
     header = next(line for line in text.splitlines() if "val/accuracy" in line)
     assert "learning_rate" not in header
+    assert "… +3 columns" in text
     assert "learning_rate 0.008" in text
+
+
+def test_no_line_breaks_in_the_middle_of_a_word_at_80_columns() -> None:
+    """A terminal breaks a longer line anywhere; a path or a command has a line of its own."""
+    history = sweeps.history(data_source=" ".join(["embedded"] * 20))
+    deep = terminal.Directions(
+        "http://mlflow:5000", f"{'reports/' * 8}report.html", f"sweep {'evaluate ' * 9}"
+    )
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system=None, width=80)
+    terminal.show(summarise(history), deep, console)
+    lines = out.getvalue().splitlines()
+    long = [line.strip() for line in lines if len(line) > 80]
+    assert long == [f"sweep {'evaluate ' * 9}".strip()]
+    at = lines.index(f"    {deep.report}")
+    assert lines[at - 1] == "  Report"
+    assert " embedded embedded" in out.getvalue()
+
+
+def test_paths_and_addresses_are_links_of_a_terminal() -> None:
+    directions = replace(DIRECTIONS, tracking="http://mlflow:5000")
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, color_system="standard", width=80)
+    terminal.show(summarise(sweeps.history()), directions, console)
+    links = re.findall(r"\x1b\]8;id=\d+;([^\x1b]+)\x1b", out.getvalue())
+    assert links[:2] == ["http://mlflow:5000", Path("reports/report.html").absolute().as_uri()]
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    failed = [sweeps.trial(number, "FAILED") for number in range(3)]
+    history = replace(sweeps.history(), trials=tuple(failed), evaluations={})
+    header = next(line for line in shown(summarise(history)).splitlines() if "trial" in line.split())
+    assert header.split()[:3] == ["trial", "steps", "state"]
 
 
 def test_colour_only_if_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

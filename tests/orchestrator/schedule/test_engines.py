@@ -90,6 +90,8 @@ def used(pool):
     worker = pool.take()
     pid = ray.get(worker.run(os.getpid))
     pool.give_back(worker)
+    named = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True)]
+    wait(lambda: any(ray_private.published_borrower(name) == "" for name in named))  # has got it
     return pid
 
 def other_process():

@@ -80,6 +80,39 @@ def test_a_decision_is_repeated_whatever_came_after_it() -> None:
     assert again.stopped
 
 
+def test_a_stop_has_its_rung_its_rank_and_the_value_that_goes_on() -> None:
+    """The cutoff of Ray Tune is the percentile of the other trials at the rung."""
+    rule = schedulers.HyperbandRule(
+        (100, 200, 400),
+        0,
+        time_attr="step",
+        metric=OBJECTIVE,
+        mode="max",
+        max_t=400,
+        grace_period=100,
+        reduction_factor=2,
+    )
+    scheduler = KeyedScheduler(rule)
+    for key, value in (("s-0", 0.5), ("s-1", 0.4), ("s-2", 0.9), ("s-3", 0.1)):
+        scheduler.on_trial_add(None, attempt(f"{key}.1"))
+        scheduler.on_trial_result(None, attempt(f"{key}.1"), result(100, value))
+    assert scheduler.reasons["s-3"] == (
+        "stopped at step 100: val/accuracy 0.1 is rank 4 of 4 at this rung; one in 2 goes on (0.5 or better)"
+    )
+    assert scheduler.reasons.keys() == {"s-1", "s-3"}
+
+
+def test_a_stop_by_the_median_has_the_median() -> None:
+    scheduler = KeyedScheduler(schedulers.MedianRule(OBJECTIVE, sign=-1, grace=100, least=2))
+    for key, value in (("s-0", 0.5), ("s-1", 0.7), ("s-2", 0.9)):
+        scheduler.on_trial_add(None, attempt(f"{key}.1"))
+        scheduler.on_trial_result(None, attempt(f"{key}.1"), result(100, value))
+    assert scheduler.reasons == {
+        "s-2": "stopped at step 100: its best val/accuracy 0.9 is behind the median 0.6 of the means of 2 "
+        "other trials up to this step"
+    }
+
+
 def test_a_retry_is_the_same_trial() -> None:
     """A second attempt that repeats an interval is not compared a second time."""
     inner = asha()

@@ -191,7 +191,7 @@ def test_the_end_of_a_long_file_without_metrics_is_read(
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("step,val/loss\n1,2\n")
     (tmp_path / "metrics.csv").symlink_to(tmp_path / "secret")
-    with pytest.raises(Refusal, match="must be a file of the script"):
+    with pytest.raises(Refusal, match="must be a regular file of the script"):
         MetricTable(tmp_path / "metrics.csv", "step", NEEDED).reports(ended=True)
 
 

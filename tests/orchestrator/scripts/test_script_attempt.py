@@ -1180,7 +1180,7 @@ def test_the_advice_about_memory_is_of_the_memory_that_lacks(
 ) -> None:
     """And the log ends with it, not with the code of the service."""
     (last,) = runs.all(runs.function(f"def train(trial): raise {error}", memory=memory))
-    assert last.failure == "out of memory"
+    assert last.failure == ("out of GPU memory" if "GPU" in must else "out of memory")
     assert must in str(last.message)
     assert ("Raise resources.memory" in str(last.message)) == ("resources.memory" in must)
     assert runs.log.count("Traceback") == 1

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.ledger.sweeps.records import TrialRecord, TrialState
 from orchestrator.ledger.sweeps.selection import best_trial
-from orchestrator.session.board import RetryQueue, TrialBoard, time_left
+from orchestrator.session.board import RetryQueue, TrialBoard
 from tests import sweeps
 
 
@@ -39,7 +39,7 @@ def test_the_best_trial_is_a_complete_one_of_the_search() -> None:
 @pytest.mark.parametrize(("maximize", "best"), [(True, 0.7), (False, 0.5)])
 def test_the_objective_decides_which_value_is_better(maximize: bool, best: float) -> None:
     records = trials(("COMPLETE", 0.7), ("COMPLETE", 0.5), ("COMPLETE", 0.6))
-    assert board(records, maximize=maximize).progress(1.0, 3, "RUNNING", None).best_value == best
+    assert board(records, maximize=maximize).progress(3, "RUNNING", None, None).best_value == best
 
 
 def test_a_feasible_trial_is_better_than_any_other() -> None:
@@ -86,17 +86,9 @@ def test_the_states_are_counted_as_they_change() -> None:
     live.retry(records[0].key, "PREEMPTED", 0.0)
     live.enter(records[0].key, "RUNNING")
     live.enter("s-9", "WAITING")
-    states = live.progress(0.0, 4, "RUNNING", None).states
+    states = live.progress(4, "RUNNING", None, None).states
     assert states == {"RUNNING": 1, "COMPLETE": 1, "FAILED": 1, "WAITING": 1}
     assert (live.settled, live.unfinished) == (2, 2)
-
-
-def test_the_time_left_is_estimated_from_the_trials_that_this_driver_settled() -> None:
-    records = trials(("COMPLETE", 0.5), ("RUNNING", None))
-    live = board(records)
-    assert live.progress(30.0, 5, "RUNNING", None).seconds_left is None
-    live.enter(records[1].key, "PRUNED")
-    assert live.progress(30.0, 5, "RUNNING", None).seconds_left == 90.0
 
 
 def test_retries_of_an_earlier_driver_are_due_first_and_the_others_at_their_time() -> None:
@@ -115,24 +107,6 @@ def test_a_retry_that_is_removed_before_it_is_due_is_not_popped() -> None:
     assert [retries.pop(now=0.0) for _ in range(3)] == ["s-0", "s-2", None]
 
 
-@pytest.mark.parametrize(
-    ("took", "own", "waiting", "left"),
-    [
-        ([], [], 4, None),
-        ([], [None, None], 0, None),
-        ([10.0, 30.0], [], 4, 80.0),  # one after the other, 20 s each
-        ([20.0], [10.0, 10.0], 4, 50.0),  # 20 s of the two that run, 80 s of those that wait, two at once
-        ([20.0], [10.0, None], 0, 20.0),  # never less than the running one that has most left
-        ([4.0], [62.0, 1.0], 0, 62.0),
-        ([], [6.0], 0, 6.0),
-    ],
-)
-def test_time_left_is_that_of_the_running_and_of_the_waiting_trials(
-    took: list[float], own: list[float | None], waiting: int, left: float | None
-) -> None:
-    assert time_left(took, own, waiting) == left
-
-
 def test_a_pruned_trial_is_the_best_only_while_no_other_one_has_a_value() -> None:
     records = [sweeps.trial(number, "RUNNING") for number in range(2)]
     live = board([])
@@ -143,3 +117,19 @@ def test_a_pruned_trial_is_the_best_only_while_no_other_one_has_a_value() -> Non
     assert live.best == (records[0].key, 0.9)
     live.score(records[1], 0.5)
     assert live.best == (records[1].key, 0.5)
+
+
+def test_the_best_so_far_may_be_a_pruned_trial_and_no_failed_one() -> None:
+    """It may be pruned before this driver or by it."""
+    before, by_this, failed, complete = trials(
+        ("PRUNED", 0.8), ("RUNNING", None), ("RUNNING", None), ("COMPLETE", 0.5)
+    )
+    live = board([before, by_this, failed, complete])
+    assert live.best_so_far == (before.key, 0.8)
+    for trial, state, value in ((by_this, "PRUNED", 0.9), (failed, "FAILED", 0.95)):
+        live.score(trial, value)
+        live.enter(trial.key, state)  # type: ignore[arg-type]
+    assert live.best_so_far == (by_this.key, 0.9)
+    assert live.best == (complete.key, 0.5)
+    shown = live.progress(4, "RUNNING", None, None)
+    assert (shown.best_key, shown.best_state) == (by_this.key, "PRUNED")

@@ -12,6 +12,7 @@ from orchestrator.assignment import Outcome
 from orchestrator.config.sections import BudgetSection, NoImprovementSection
 from orchestrator.ledger.queue import settings
 from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, SweepRecord, TrialState
+from orchestrator.ledger.sweeps.standing import HoursSpent, spent
 from orchestrator.session.attempts import Running, any_active
 from orchestrator.session.limits import (
     ALLOWED_RETRIES,
@@ -21,13 +22,11 @@ from orchestrator.session.limits import (
     SLOW_PLACEMENT,
     SLOW_START,
     UNCHARGED,
-    HoursSpent,
     SearchEnd,
     Spending,
     Stop,
     hopeless,
     overspent,
-    spent,
     wait_before_retry,
 )
 from orchestrator.session.session import Session

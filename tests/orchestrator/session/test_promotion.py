@@ -115,6 +115,7 @@ class Driver:
         self.session: Session = sessions.open(sweep, capacity)
         reports = sessions.ledger.reports(sweep.id)
         self.scheduler: KeyedScheduler = schedulers.build(sweep, reports)
+        self.session.reasons = self.scheduler.reasons
         self.session.settle_stopped(self.scheduler.stopped)
         self.session.follow(self.scheduler.rungs)
 
@@ -266,6 +267,8 @@ def test_a_trial_that_is_never_promoted_has_one_attempt(sessions: Sessions) -> N
     pruned = sessions.ledger.trials(sweep.id)[1]
     assert (pruned.state, pruned.attempts, pruned.value, pruned.best_step) == ("PRUNED", 1, 0.5, 10)
     assert pruned.finished_at is not None
+    assert str(pruned.cause).startswith("paused at step 10 with ")
+    assert str(pruned.cause).endswith("not promoted before the search ended")
 
 
 def test_an_ended_trial_is_never_promoted(sessions: Sessions) -> None:

@@ -14,13 +14,19 @@ NewDatabase = Callable[[Path], str]
 """Puts an empty MLflow database into a folder and returns its URI; see `new_mlflow`."""
 
 
+def without_value(name: str) -> str:
+    """Return the name of a run without its value, and the number of a trial with four digits."""
+    first = name.partition(" · ")[0]
+    return first.zfill(4) if first.isdigit() else first
+
+
 def points_by_run(uri: str) -> dict[str, int]:
     """Return the number of points of each run by its name; each name must occur once."""
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("retrieval")
     runs = client.search_runs([experiment.experiment_id])
     points = {
-        run.info.run_name: sum(
+        without_value(run.info.run_name): sum(
             len(client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics
         )
         for run in runs

@@ -19,10 +19,12 @@ def test_sweep_started_carries_everything_declared() -> None:
     assert tags["sweep.digest"] == record.digest
     assert tags["sweep.profile"] == "laptop"
     assert tags["mlflow.source.git.commit"] == record.facts["git_commit"]
-    assert tags["version.jax"] == "0.10.2"
+    assert tags["versions"] == "python 3.11.13, jax 0.10.2"
     assert tags["data.source"] == "embedded English passages"
     assert tags["data.comparable"] == "False"
-    assert event.payload["texts"] == {"search-space.yaml": "task: retrieval\n"}
+    texts = dict(event.payload["texts"])
+    assert json.loads(texts.pop("versions.json")) == record.facts["versions"]
+    assert texts == {"search-space.yaml": "task: retrieval\n"}
 
 
 def test_facts_that_are_not_declared_are_not_logged() -> None:
@@ -46,7 +48,7 @@ def test_trial_started_logs_the_hyperparameters() -> None:
     trial = sweeps.trial(4)
     event = events.trial_started(trial, sweeps.SPECIFICATION)
     assert event.run == trial.key
-    assert event.payload["name"] == "0004"
+    assert event.payload["name"] == "4"
     assert event.payload["parameters"] == {
         "learning_rate": "0.005",
         "gamma_init.min": repr(trial.params["gamma_init.min"]),
@@ -71,6 +73,14 @@ def test_what_the_service_adds_has_names_of_its_own() -> None:
     assert not ended.keys() & shown.keys()
 
 
+def test_the_name_of_an_ended_run_has_its_value() -> None:
+    """Which is all that a table of runs shows at first."""
+    for key, name in (("s-15", "15 · 0.6261"), ("s-c0", "confirmation 0 · 0.6261")):
+        ended = events.trial_ended(key, "COMPLETE", None, 80, 0.62612, 5)
+        assert ended.payload["tags"][events.RUN_NAME] == name
+    assert events.RUN_NAME not in events.trial_ended("s-15", "FAILED", "error", 80, None, 5).payload["tags"]
+
+
 def test_states_become_mlflow_statuses() -> None:
     statuses = {
         state: events.trial_ended("s-1", state, None, 40, None, 5).payload["status"]
@@ -89,9 +99,7 @@ def test_the_end_has_cause_step_and_value() -> None:
     failed = events.trial_ended("s-1", "FAILED", "hung", 40, None, 5).payload
     assert failed["tags"] == {"trial.state": "FAILED", "trial.steps": "40", "trial.cause": "hung"}
     assert failed["values"] == {}
-    assert events.trial_ended("s-1", "PRUNED", None, 80, 0.75, 5).payload["values"] == {
-        "sweep:objective": 0.75
-    }
+    assert events.trial_ended("s-1", "PRUNED", None, 80, 0.75, 5).payload["values"] == {"_objective": 0.75}
 
 
 def test_durations_are_no_curves() -> None:

@@ -30,10 +30,10 @@ def test_a_trial_in_one_batch_is_one_change() -> None:
     ]
     end = events.trial_ended(trial.key, "COMPLETE", None, 200, 0.5, 999)
     change = fold(trial.key, [events.trial_started(trial, sweeps.SPECIFICATION), *curve, end])
-    assert change.name == "0002"
+    assert change.name == "2"
     assert change.points == [
         *(Point("val/accuracy", 0.5, step, step) for step in (40, 80, 120, 160, 200)),
-        Point("sweep:objective", 0.5, 999, 200),
+        Point("_objective", 0.5, 999, 200),
     ]
     assert (change.status, change.ended_ms) == ("FINISHED", 999)
     assert change.tags["trial.state"] == "COMPLETE"

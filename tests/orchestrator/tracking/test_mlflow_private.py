@@ -12,7 +12,13 @@ import pytest
 from mlflow.entities import Metric
 from mlflow.tracking import MlflowClient
 
-from orchestrator.tracking.mlflow_private import CHECKED_VERSION, EXPERIMENT_KIND, stored_runs, trial_curves
+from orchestrator.tracking.mlflow_private import (
+    CHECKED_VERSION,
+    EXPERIMENT_KIND,
+    latest_experiment,
+    stored_runs,
+    trial_curves,
+)
 from tests.orchestrator.tracking.stored import NewDatabase
 
 PAGES = Path(mlflow.__file__).parent / "server" / "js" / "build" / "static" / "js"
@@ -54,6 +60,16 @@ def test_runs_and_points_are_in_the_tables(uri: str) -> None:
     history = client.get_metric_history(run_id, "val/loss")
     assert points == [(point.key, point.step, point.value) for point in history]
     assert points == [("val/loss", 40, 0.1 + 0.2)]
+
+
+def test_the_newest_experiment_is_in_the_table_of_runs(uri: str, tmp_path: Path) -> None:
+    client = MlflowClient(uri)
+    newest = client.create_experiment("newest")
+    client.create_run(newest, start_time=2_000_000_000_000)
+    assert latest_experiment(_file(uri)) == newest
+    assert latest_experiment(tmp_path / "missing.db") is None
+    (tmp_path / "empty.db").touch()
+    assert latest_experiment(tmp_path / "empty.db") is None
 
 
 def test_a_missing_database_is_not_created(tmp_path: Path) -> None:

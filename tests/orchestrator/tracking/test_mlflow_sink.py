@@ -26,7 +26,7 @@ from orchestrator.tracking.address import sqlite_path
 from orchestrator.tracking.mlflow_private import trial_curves
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, _folder_of
 from tests import sweeps
-from tests.orchestrator.tracking.stored import NewDatabase, deliver
+from tests.orchestrator.tracking.stored import NewDatabase, deliver, without_value
 
 
 @pytest.fixture(scope="module")
@@ -62,12 +62,12 @@ def whole_sweep() -> list[Event]:
 
 
 def runs_of(destination: Destination) -> dict[str, Run]:
-    """Return the runs of the experiment by name."""
+    """Return the runs of the experiment by `without_value` of their names."""
     client = MlflowClient(destination.uri)
     experiment = client.get_experiment_by_name(destination.experiment)
     runs = client.search_runs([experiment.experiment_id])
     assert len({run.info.run_name for run in runs}) == len(runs), "no run exists twice"
-    return {run.info.run_name: run for run in runs}
+    return {without_value(run.info.run_name): run for run in runs}
 
 
 def points_of(destination: Destination) -> list[tuple[str, str, int, float, int]]:
@@ -82,7 +82,7 @@ def points_of(destination: Destination) -> list[tuple[str, str, int, float, int]
             (experiment.experiment_id,),
         ).fetchall()
     connection.close()
-    return rows
+    return sorted((without_value(name), *rest) for name, *rest in rows)
 
 
 def expected_points() -> list[tuple[str, str, int, float, int]]:
@@ -98,7 +98,7 @@ def expected_points() -> list[tuple[str, str, int, float, int]]:
             ]
         if trial.value is not None:
             ended = events.milliseconds(trial.finished_at or 0.0)
-            points.append((name, "sweep:objective", trial.step, trial.value, ended))
+            points.append((name, "_objective", trial.step, trial.value, ended))
     points.append((sweeps.SWEEP_ID, "objective", 0, 0.64, 1_790_000_360_000))
     return sorted(points)
 
@@ -118,6 +118,8 @@ def test_a_sweep_is_a_parent_with_its_trials(sink: MlflowSink, destination: Dest
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["trial.key"] == trial.key
         assert run.data.tags["trial.state"] == trial.state
+        value = "" if trial.value is None else f" · {trial.value:.4g}"
+        assert run.info.run_name == f"{trial.number}{value}"
         assert run.data.params["learning_rate"] == repr(trial.params["learning_rate"])
         assert run.info.status == ("FAILED" if trial.state == "FAILED" else "FINISHED")
     assert points_of(destination) == expected_points()
@@ -393,7 +395,7 @@ NAMES = (
 
 
 def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destination: Destination) -> None:
-    """Under a name of its own, and beside the value of the trial, which MLflow shows as `sweep:objective`."""
+    """Under a name of its own, and beside the value of the trial, which MLflow shows as `_objective`."""
     trial = sweeps.trial(0)
     assert all(name.isprintable() and len(name) <= LONGEST_NAME for name in NAMES)
     values = {name: float(number) for number, name in enumerate(NAMES)}
@@ -428,7 +430,8 @@ def test_artifacts_are_stored_with_their_run(
     root = Path(runs_of(destination)[sweeps.SWEEP_ID].info.artifact_uri.removeprefix("file://"))
     assert root.is_relative_to(tmp_path / "artifacts")
     files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
-    assert files == {"checkpoint/manifest.json", "manifest.json", "notes.md", "search-space.yaml"}
+    kept = {"checkpoint/manifest.json", "manifest.json", "notes.md"}
+    assert files == kept | {"search-space.yaml", "versions.json"}
 
 
 def test_a_rejected_event_is_reported_and_delays_no_other(

@@ -148,10 +148,10 @@ def test_runs_that_an_older_database_lacks_are_delivered_again(delivered: Paths)
     """Somebody has restored a copy from before the last trial, and before the end of the one before it."""
     file = delivered.root / "mlflow.db"
     with closing(sqlite3.connect(file)) as connection, connection:
-        named = "SELECT run_uuid FROM runs WHERE name = '0002'"
+        named = "SELECT run_uuid FROM runs WHERE name LIKE '2 · %'"
         for table in ("latest_metrics", "metrics", "params", "tags", "runs"):
             connection.execute(f"DELETE FROM {table} WHERE run_uuid IN ({named})")
-        connection.execute("UPDATE runs SET status = 'RUNNING' WHERE name = '0001'")
+        connection.execute("UPDATE runs SET status = 'RUNNING' WHERE name LIKE '1 · %'")
         connection.execute("DELETE FROM metrics WHERE step > 80")
     assert any("0 runs in MLflow instead of one" in problem for problem in findings(delivered))
     with closing(Ledger.open(delivered.ledger_url)) as ledger:

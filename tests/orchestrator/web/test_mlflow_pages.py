@@ -71,6 +71,9 @@ class Owner:
         )
 
 
+FIRST = "#/experiments/1/runs?workflowType=machine_learning"
+
+
 @pytest.fixture
 def link() -> Iterator[str]:
     """Serve the pages of a stand-in for MLflow, and return the link that opens them."""
@@ -81,7 +84,7 @@ def link() -> Iterator[str]:
         address = Path(folder) / "s"
         with socketserver.ThreadingUnixStreamServer(str(address), MLflow) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            with mlflow_pages.serving(address, port) as opens:
+            with mlflow_pages.serving(address, port, FIRST) as opens:
                 yield opens
             server.shutdown()
 
@@ -106,6 +109,7 @@ def test_without_the_link_nothing_is_passed_on(link: str, method: str, path: str
 def test_the_link_works_once(link: str) -> None:
     first = Owner(link).open()
     assert first.status == 200
+    assert f'content="0; url=/{FIRST}"' in first.body.decode()
     assert {"HttpOnly", "SameSite=strict"} <= set(first.headers["set-cookie"].split("; "))
     assert urlsplit(link).query.removeprefix("key=") not in first.headers["set-cookie"]
     assert Owner(link).open().status == 403

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,12 +16,13 @@ from sqlalchemy.pool import Pool
 from orchestrator.api.priorities import move
 from orchestrator.api.status import changes
 from orchestrator.api.workspace import Workspace
+from orchestrator.errors import NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.web import event_routes, sweep_routes
 from orchestrator.web.app_state import AppState
-from orchestrator.web.read_cache import ReadCache, SweepListCache
+from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web.server import order
@@ -54,6 +56,46 @@ def statements() -> Iterator[list[str]]:
         yield found
     finally:
         event.remove(Pool, "checkout", listen)
+
+
+def test_a_report_is_built_again_only_after_a_change(tmp_path: Path) -> None:
+    reports, kept, builds = KeptReports(), tmp_path / "report.html", list[int]()
+
+    def write() -> Path:
+        builds.append(len(builds))
+        kept.write_text(str(len(builds)))
+        return kept
+
+    for version in (1, 1, 2):
+        assert reports.get("s", version, kept, write) == kept
+    assert len(builds) == 2
+
+
+def test_a_reader_does_not_wait_for_a_slow_build_if_there_is_an_older_report(tmp_path: Path) -> None:
+    reports, kept, go_on = KeptReports(patience=0.05), tmp_path / "report.html", threading.Event()
+
+    def write() -> Path:
+        assert go_on.wait(60)
+        kept.write_text("new")
+        return kept
+
+    kept.write_text("old")
+    assert reports.get("s", 1, kept, write).read_text() == "old"
+    go_on.set()
+    assert KeptReports(patience=60).get("s", 1, kept, write).read_text() == "new"
+    reports._builder.shutdown()
+    assert reports.get("s", 1, kept, write).read_text() == "new", "built meanwhile, and not again"
+
+
+def test_a_report_that_cannot_be_built_is_an_error_each_time(tmp_path: Path) -> None:
+    reports = KeptReports()
+
+    def write() -> Path:
+        raise NotFound("sweep", "must exist", "s", "`list` shows all.")
+
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            reports.get("s", 1, tmp_path / "report.html", write)
 
 
 def count(state: AppState) -> int:

@@ -6,6 +6,8 @@ import gzip
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from orchestrator.api.live import thinned
 from orchestrator.api.local import log_part
 from orchestrator.api.priorities import queue
@@ -94,6 +96,16 @@ def test_the_analysis_has_the_time_and_the_norms_of_the_best_trial(reader: Clien
     assert [norm["metric"] for norm in found["norms"]] == ["hidden_norm/layer_0", "hidden_norm/layer_1"]
     assert [step for step, _ in found["norms"][0]["points"]] == [40, 80, 120, 160, 200]
     assert reader.send("GET", f"/api/v1/sweeps/{QUEUED}/analysis", "vera").status == 422
+
+
+def test_the_result_has_the_first_sentences_of_the_report(reader: Client) -> None:
+    found = reader.get(f"{SWEEP}/result")
+    assert found["answer"].startswith("Trial 7 reaches 0.6469 val/accuracy")
+    assert "**" not in found["answer"]
+    assert any("not AAN" in sentence for sentence in found["caveats"])
+    assert found["test"]["test/accuracy"] == pytest.approx(0.6, abs=0.1)
+    assert found["checkpoint"].endswith(f"{sweeps.SWEEP_ID}-7/step-{sweeps.STEPS:09}")
+    assert reader.send("GET", f"/api/v1/sweeps/{QUEUED}/result", "vera").status == 422
 
 
 def test_artifacts_are_the_files_of_the_report(reader: Client) -> None:

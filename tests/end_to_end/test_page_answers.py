@@ -1,0 +1,230 @@
+"""How long the page takes to answer: the actions between opening a sweep and reading the answer.
+
+Each test of an answer without a click requires that it is in the first viewport of 1440 x 900 pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, REPORTS, TRIALS
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import CheckpointRecord, ReportRecord, SweepRecord, TrialRecord
+from orchestrator.ledger.transaction import Transaction
+from tests import sweeps
+from tests.end_to_end import browser
+from tests.end_to_end.page import open_sweep, shown, sign_in
+from tests.orchestrator.ledger.examples import create_sweep
+from tests.orchestrator.web import server
+from tests.orchestrator.web.server import Client
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
+
+RUNNING, FAILED = "digits-running-0badf00d", "digits-failed-0badf00d"
+CAUSE = "error: ModuleNotFoundError: No module named 'no_such_package' (train.py, line 37)"
+
+IN_VIEW = """
+const node = document.getElementById(arguments[0]);
+const box = node.getBoundingClientRect();
+const isShown = node.checkVisibility() && box.width > 0 && box.height > 0;
+const isInside = scrollY === 0 && box.top >= 0 && box.bottom <= innerHeight;
+return isShown && isInside ? node.innerText || "drawn" : null;
+"""
+"""Text of an element that is wholly in the first viewport, or null."""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with (
+        server.served(tmp_path_factory.mktemp("page") / "mlruns") as served,
+        served.workspace.ledger() as ledger,
+    ):
+        now = ledger.now()
+        create_sweep(ledger, sweep(RUNNING, now))
+        with Lease(ledger, RUNNING) as lease:
+            fill(lease, [trial(RUNNING, number, now) for number in range(16)])
+            lease.writer.set_sweep_state("RUNNING")
+            create_sweep(ledger, sweep(FAILED, now))
+            with Lease(ledger, FAILED) as failed:
+                ended = [trial(FAILED, number, now, state="FAILED") for number in range(3)]
+                fill(failed, ended)
+                failed.writer.set_sweep_state("FAILED", "3 of 3 trials failed")
+            writer = sweeps.writer_of(ledger)
+            writer.set_sweep_state("COMPLETE", None)
+            yield served
+
+
+@pytest.fixture
+def screen(chrome: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
+    """Yield a browser whose viewport has 1440 x 900 pixels."""
+    size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    yield chrome
+    chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def sweep(sweep_id: str, now: float) -> SweepRecord:
+    """Return a sweep that began ten minutes ago, with a limit of hours."""
+    base = sweeps.sweep_record()
+    document = {**base.document, "name": sweep_id, "budget": {"trials": 20, "hours": 2.0}}
+    return replace(
+        base,
+        id=sweep_id,
+        name=sweep_id,
+        document=document,
+        state="RUNNING",
+        finished_at=None,
+        created_at=now - 600,
+    )
+
+
+def trial(sweep_id: str, number: int, now: float, *, state: str | None = None) -> TrialRecord:
+    """Return a trial: the last two run, the last but one is the best; of the others a fifth was pruned."""
+    found = state or ("RUNNING" if number >= 14 else "PRUNED" if number % 5 == 1 else "COMPLETE")
+    base = sweeps.trial(number, found)
+    is_over = found != "RUNNING"
+    step = 160 if not is_over else base.step
+    value = base.value if found in {"COMPLETE", "PRUNED"} else None
+    return replace(
+        base,
+        key=f"{sweep_id}-{number}",
+        sweep_id=sweep_id,
+        cause=CAUSE if found == "FAILED" else None,
+        step=step,
+        value=value,
+        best_step=base.best_step if value is not None else None,
+        created_at=now - 590 + 30 * number,
+        finished_at=now - 590 + 30 * number + 0.1 * step if is_over else None,
+        params={**base.params, "learning_rate": 10 ** (-4 + 3 * ((0.3 * number) % 1))},
+    )
+
+
+def fill(lease: Lease, trials: list[TrialRecord]) -> None:
+    """Write trials with attempts and reports; trial 14 is better than all others, trial 15 reports NaN."""
+
+    def value(one: TrialRecord, step: int) -> float:
+        if one.number == 15 and step > 80:
+            return math.nan
+        return sweeps.accuracy(one.number, step) + (0.2 if one.number == 14 else 0.0)
+
+    reports = [
+        ReportRecord(
+            one.key, step, f"{one.key}.1", {"val/accuracy": value(one, step)}, one.created_at + 0.1 * step
+        )
+        for one in trials
+        for step in range(sweeps.INTERVAL, one.step + 1, sweeps.INTERVAL)
+    ]
+    attempts = [
+        replace(each, state="RUNNING" if one.state == "RUNNING" else each.state, taken_at=one.created_at)
+        for one, each in zip(trials, sweeps.attempts(trials), strict=True)
+    ]
+
+    finite = [each for each in reports if math.isfinite(each.metrics["val/accuracy"])]
+    best = {each.trial_key: each for each in finite}  # each curve rises
+    saved = [
+        CheckpointRecord(key, each.step, "best", f"checkpoints/{key}", "beef" * 16, 1, each.metrics)
+        for key, each in best.items()
+    ]
+
+    def write(tx: Transaction) -> None:
+        tx.sweep_id = lease.token.sweep_id
+        tx.insert(TRIALS, *trials)
+        tx.insert(ATTEMPTS, *attempts)
+        tx.insert(REPORTS, *reports)
+        tx.insert(CHECKPOINTS, *saved)
+
+    lease.writer.ledger.write(write, lease.token)
+
+
+def opened(chrome: webdriver.Chrome, client: Client, sweep_id: str) -> None:
+    """Open the page of a sweep as a viewer, with its curves and importances."""
+    sign_in(chrome, client, "vera")
+    open_sweep(chrome, client.address, sweep_id)
+    browser.until("the trials", lambda: " of " in shown(chrome, "page"))
+    browser.until("the curves", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curves polyline"))
+
+
+def answer(chrome: webdriver.Chrome, element: str) -> str:
+    """Return the text of an element in the first viewport, which takes no action to read."""
+    return str(browser.until(element, lambda: chrome.execute_script(IN_VIEW, element)))
+
+
+def test_which_is_best_with_which_settings_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    assert float(answer(screen, "best")) == pytest.approx(sweeps.accuracy(14, 160) + 0.2, abs=1e-3)
+    assert "trial 14, running, step 160 of 200" in answer(screen, "best-of")
+    assert "learning_rate" in answer(screen, "best-settings")
+
+
+def test_whether_it_still_improves_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    assert "Last improvement: trial 14" in answer(screen, "improvement")
+    assert answer(screen, "history")
+    assert len(screen.find_elements(By.CSS_SELECTOR, "#history circle.dot")) == 16
+
+
+def test_which_hyperparameter_matters_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    browser.until("the importances", lambda: screen.find_elements(By.CSS_SELECTOR, "#importances tr"))
+    assert "learning_rate" in answer(screen, "importances")
+    assert len(screen.find_elements(By.CSS_SELECTOR, "#slices circle.dot.best")) == 3, "one in each slice"
+
+
+def test_how_long_still_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    assert answer(screen, "left").startswith("about ")
+    assert " to " in answer(screen, "left-basis")
+
+
+def test_what_it_has_cost_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    assert "elapsed of 2 h" in answer(screen, "elapsed")
+    assert "compute" in answer(screen, "compute")
+    assert "core-hours" in answer(screen, "compute")
+
+
+def test_why_it_failed_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    sign_in(screen, client, "ada")
+    open_sweep(screen, client.address, FAILED)
+    text = answer(screen, "failures")
+    assert text.startswith("3 of 3 trials failed: ModuleNotFoundError: No module named 'no_such_package'")
+    assert "(train.py, line 37)" in text
+    assert screen.title.startswith("3/")
+
+
+def test_what_the_command_was_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    assert "Copy command" in answer(screen, "commands")
+    button = screen.find_element(By.CSS_SELECTOR, "#commands button")
+    assert f"{RUNNING}.yaml" in (button.get_attribute("title") or ""), "what the button copies"
+
+
+def test_the_answer_of_a_finished_sweep_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, sweeps.SWEEP_ID)
+    sentence = browser.until("the answer", lambda: shown(screen, "result-sentence"))
+    assert sentence == answer(screen, "result-sentence")
+    assert sentence.startswith("Trial 7 reaches 0.6469 val/accuracy")
+    assert "test/accuracy" in sentence
+    assert "no difference is established" in answer(screen, "result-remarks")
+    assert "learning_rate" in answer(screen, "result-settings")
+    assert f"{sweeps.SWEEP_ID}-7" in answer(screen, "result-checkpoint")
+    assert not screen.find_element(By.ID, "left-part").is_displayed()
+
+
+def test_a_metric_that_is_not_finite_is_said_and_marked(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, RUNNING)
+    assert answer(screen, "curves-gaps") == "val/accuracy is NaN or infinite from step 120 in trial 15"
+    assert len(screen.find_elements(By.CSS_SELECTOR, "#curves .gap")) == 1
+
+
+def test_failures_are_one_action_away_in_a_large_sweep(screen: webdriver.Chrome, client: Client) -> None:
+    opened(screen, client, sweeps.SWEEP_ID)
+    screen.find_element(By.CSS_SELECTOR, "[data-chip=failed]").click()
+    browser.until("the failed trial alone", lambda: shown(screen, "page") == "1 of 1")
+    assert "non-finite" in shown(screen, "trials")
