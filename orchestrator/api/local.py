@@ -41,14 +41,15 @@ from orchestrator.client.answers import (
     TrialRow,
     TriedNext,
 )
-from orchestrator.client.names import one_of
+from orchestrator.client.names import no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput, WrongState
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
-from orchestrator.ledger.people.user_records import AuditEntry, User
+from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
+from orchestrator.ledger.people.user_records import AuditEntry, Note, User
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
@@ -82,8 +83,11 @@ class LocalBackend(Backend):
         self._root = self.workspace.paths.root
         self._drivers: dict[str, Holder] = {}
 
-    def sweeps(self) -> Sequence[Status]:
-        return status.sweeps(root=self._root)
+    def sweeps(
+        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+    ) -> Sequence[Status]:
+        """The sweeps that satisfy every given condition, the oldest first."""
+        return [each for each in status.sweeps(root=self._root) if is_wanted(each, tag, task, since)]
 
     def status(self, sweep: str | None = None) -> DetailedStatus:
         return status.status(sweep, root=self._root)
@@ -114,6 +118,7 @@ class LocalBackend(Backend):
             assert sweep is not None, "a trial's sweep is in the ledger"
             evaluations = [row for row in ledger.evaluations(sweep.id) if row.trial_key == found.key]
             mlflow = status.mlflow_run(ledger, sweep.id, sweep.task, found.key, self.workspace)
+            note = note_of(ledger, found.key)
         return TrialDocument(
             trial=trial_row(found.record),
             seed=found.record.seed,
@@ -134,6 +139,7 @@ class LocalBackend(Backend):
             repeats=found.record.repeats,
             similarity=found.similarity(sweep.facts),
             by_hand=found.by_hand(),
+            note=note,
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:
@@ -270,6 +276,38 @@ class LocalBackend(Backend):
             ask_to_try(ledger, found.id, given, entry)
         return TriedNext(found.id, given, waiting)
 
+    def note(
+        self,
+        sweep: str,
+        trial: str | None = None,
+        *,
+        text: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        favourite: bool | None = None,
+        actor: str = COMMAND_LINE,
+    ) -> Note:
+        """Change the note, the tags or the mark of a sweep or a trial, in any state, and return them.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of the trial, with a `c` before that of a confirmation; None for the sweep.
+            text: New text in Markdown; '' removes it.
+            add: Tags to add.
+            remove: Tags to remove.
+            favourite: Whether it is a favourite.
+            actor: Name of the user, for the audit log.
+        """
+        with self.workspace.ledger() as ledger:
+            target = sweep_id = one_of(known_sweeps(ledger), sweep)
+            if trial is not None:
+                target = f"{sweep_id}-{trial}"
+                if target not in {record.key for record in ledger.trials(sweep_id)}:
+                    raise no_trial(target)
+            change = NoteChange(text, add, remove, favourite)
+            asked = Asked(actor, "note", sweep_id, {**change.detail(), **({"trial": trial} if trial else {})})
+            return change_note(ledger, sweep_id, target, change, asked)
+
     def resume(self, sweep: str) -> SweepSettings:
         return settings_row(*api.priorities.resume(sweep, root=self._root))
 
@@ -345,6 +383,15 @@ def check_retry(sweep: api.loaded_sweep.LoadedSweep) -> None:
     """
     if sweep.state in FINISHED_SWEEP and not sweep.failed():
         raise WrongState(sweep.id, "has no failed trials to retry", "", "Extend it to continue.")
+
+
+def is_wanted(sweep: Status, tag: str | None, task: str | None, since: float | None) -> bool:
+    """Return True if a sweep satisfies the conditions of `Backend.sweeps`."""
+    return (
+        (tag is None or tag in sweep.tags)
+        and (task is None or task == sweep.task)
+        and (since is None or sweep.created_at >= since)
+    )
 
 
 def _recorded(ledger: Ledger, sweep_id: str) -> SweepRecord:

@@ -23,6 +23,7 @@ from orchestrator.client.names import no_sweeps, one_of
 from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
+from orchestrator.ledger.people.notes import note_of, notes_of_sweeps
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
@@ -73,7 +74,19 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
         begun = [
             overview(ledger, record, submitted.pop(record.id, None), classes) for record in ledger.sweeps()
         ]
-        return [*begun, *(overview(ledger, None, entry, classes) for entry in submitted.values())]
+        waiting = [overview(ledger, None, entry, classes) for entry in submitted.values()]
+        return with_notes(ledger, [*begun, *waiting])
+
+
+def with_notes(ledger: Ledger, listed: Sequence[Status]) -> list[Status]:
+    """Return sweeps with their tags and favourites, which one query reads."""
+    notes = notes_of_sweeps(ledger)
+    return [
+        replace(each, tags=notes[each.id].tags, favourite=notes[each.id].favourite)
+        if each.id in notes
+        else each
+        for each in listed
+    ]
 
 
 def overview(
@@ -135,6 +148,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         row["metric"] = config.from_document(submission.document, submission.text).metric
         progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
+    note = note_of(ledger, sweep_id)
     trials = ledger.trials(sweep_id) if record else []
     has_failed = row["state"] in FINISHED_SWEEP and any(trial.state == "FAILED" for trial in trials)
     return DetailedStatus(
@@ -150,6 +164,9 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         revision=chosen.revision,
         mlflow=mlflow_run(ledger, sweep_id, row["task"], sweep_id, workspace),
         exit_code=_exit_code(row, submission, failed=has_failed),
+        tags=note.tags if note else (),
+        favourite=note is not None and note.favourite,
+        note=note,
         improvement=improvement(history_of(ledger, record, trials)) if record else None,
         failed=failure_groups(trials),
         restarts=[

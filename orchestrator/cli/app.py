@@ -47,6 +47,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "status": "orchestrator.cli.look:status",
         "show": "orchestrator.cli.look:show",
         "logs": "orchestrator.cli.look:logs",
+        "note": "orchestrator.cli.note_verb:note",
     },
     "Share": {
         "queue": "orchestrator.cli.look:queue",

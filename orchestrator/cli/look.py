@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -15,6 +16,7 @@ from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backe
 from orchestrator.cli.printing import (
     best_line,
     deliverer,
+    note_lines,
     print_json,
     print_line,
     print_sweeps,
@@ -36,14 +38,24 @@ _OWNER = 16
 _INDENT = " " * 6
 
 
-def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
-    """List every sweep with its state, its task and its trials by state.
+def list_sweeps(
+    tag: Annotated[str | None, typer.Option("--tag", help="Only sweeps with this tag.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Only sweeps of this task.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only sweeps of this period, such as 12h, 7d or 2w.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """List the sweeps with their states, their tasks and their trials by state.
 
     Example:
 
-        sweep list
+        sweep list --tag baseline --since 7d
     """
-    listed = backend_of(server, root).sweeps()
+    earliest = None if since is None else time.time() - _seconds(since)
+    listed = backend_of(server, root).sweeps(tag=tag, task=task, since=earliest)
     if as_json:
         print_json([asdict(entry) for entry in listed])
         return
@@ -53,6 +65,19 @@ def list_sweeps(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server
             print_line(f"{entry.id}: {entry.state}, because: {entry.reason}")
         if entry.waiting_for_mlflow and entry.driver is None:
             print_line(f"{entry.id}: {undelivered(entry.waiting_for_mlflow, deliverer(entry.id))}")
+
+
+def _seconds(period: str) -> float:
+    """Return the length of a period such as `7d` in seconds.
+
+    Raises:
+        BadInput: It is not a number and a unit.
+    """
+    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", period)
+    if found is None:
+        must = "must be a number and m, h, d or w, for minutes, hours, days or weeks"
+        raise BadInput("--since", must, repr(period)[:80], "For example 7d.")
+    return int(found[1]) * {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[found[2]]
 
 
 def status(
@@ -119,6 +144,9 @@ def _print_status(now: DetailedStatus) -> None:
     if now.waiting_for_mlflow:
         how = "its driver delivers them" if now.driver else deliverer(now.id)
         print_line(f"  {undelivered(now.waiting_for_mlflow, how)}")
+    if now.note is not None:
+        for line in note_lines(now.note):
+            print_line(f"  {line}")
     if not now.driver and now.state == "INTERRUPTED":
         print_line(f"  resume it with: python -m orchestrator.sweep resume {now.id}")
 
@@ -148,6 +176,9 @@ def show(
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
         print_line(f"  {name} = {plain(value)}")
+    if found.note is not None:
+        for line in note_lines(found.note):
+            print_line(f"  {line}")
     print_line(f"  {found.resources}")
     if found.repeats is not None:
         similar = f": {found.similarity}" if found.similarity else ""

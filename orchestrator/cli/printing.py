@@ -13,6 +13,7 @@ from rich.text import Text
 
 from orchestrator.client.answers import Status
 from orchestrator.errors import counted
+from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.ledger.sweeps.standing import BestTrial
 from orchestrator.output import Console
@@ -111,6 +112,7 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
         *([Column("best", no_wrap=True, justify="right")] if has_best else []),
         *([Column("left", no_wrap=True)] if any(entry.time_left is not None for entry in listed) else []),
         *([Column("started", no_wrap=True)] if is_wide or not has_best else []),
+        *([Column("tags", overflow="fold")] if any(_marks(entry) for entry in listed) else []),
     ]
     day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -124,9 +126,24 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
             "best": number(best.value) if (best := _result(entry)) is not None else "",
             "left": "" if entry.time_left is None else duration(entry.time_left.likely),
             "started": time.strftime(day, time.localtime(entry.created_at)),
+            "tags": _marks(entry),
         }
         table.add_row(*(cells[str(column.header)] for column in columns))
     console.print(table)
+
+
+def note_lines(note: Note | None) -> list[str]:
+    """Return the lines of a note: its tags, its text and its author."""
+    if note is None:
+        return ["No note."]
+    marks = _marks(note)
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.at))
+    return [*([marks] if marks else []), *note.text.splitlines(), f"({note.author}, {at})"]
+
+
+def _marks(entry: Note | Status) -> str:
+    """Return the tags of a sweep or a trial, after the word for a favourite."""
+    return ", ".join([*(["favourite"] if entry.favourite else []), *entry.tags])
 
 
 def print_tables(tables: Sequence[TitledTable], console: RichConsole) -> None:

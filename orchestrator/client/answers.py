@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.ledger.people.user_records import User
+from orchestrator.ledger.people.user_records import Note, User
 from orchestrator.ledger.sweeps.records import (
     AttemptState,
     CheckpointKind,
@@ -78,6 +78,8 @@ class Status:
         state_text: State in words, such as `running` or `finishing: report and model`.
         on_front: Number of trials on the Pareto front of a sweep with several objectives, of which the file
             prefers none; None for any other sweep.
+        tags: Tags that users have given it.
+        favourite: Whether a user has marked it.
     """
 
     id: str
@@ -96,6 +98,8 @@ class Status:
     best_value: float | None
     best_trial: str | None
     on_front: int | None = field(default=None, kw_only=True)
+    tags: Sequence[str] = field(default=(), kw_only=True)
+    favourite: bool = field(default=False, kw_only=True)
     best: BestTrial | None = field(default=None, kw_only=True)
     chosen: BestTrial | None = field(default=None, kw_only=True)
     cost: SweepCost | None = field(default=None, kw_only=True)
@@ -151,6 +155,7 @@ class DetailedStatus(Status):
         revision: ETag of the settings that can be changed.
         mlflow: Its run in MLflow.
         exit_code: Exit code of a sweep without a driver, or None while it runs or waits.
+        note: What users have noted about it, or None.
         improvement: Last improvement of the search, or None without a value.
         failed: Failed search trials by the last line of their error, the most frequent first.
         restarts: Ends of drivers that the service did not expect, the newest first.
@@ -168,6 +173,7 @@ class DetailedStatus(Status):
     revision: str
     mlflow: MlflowRun
     exit_code: int | None
+    note: Note | None = None
     improvement: Improvement | None = field(default=None, kw_only=True)
     failed: Sequence[FailureGroup] = field(default=(), kw_only=True)
     restarts: Sequence[DriverRestart] = field(default=(), kw_only=True)
@@ -399,6 +405,7 @@ class TrialDocument:
         repeats: Earlier sweep, source of known results, or paper, of which it repeats a setting, or None.
         similarity: How similar those earlier or known results are so far, in words; '' for others.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
+        note: What users have noted about it, or None.
     """
 
     trial: TrialRow
@@ -418,6 +425,7 @@ class TrialDocument:
     repeats: str | None = None
     similarity: str = ""
     by_hand: str | None = None
+    note: Note | None = None
 
 
 @dataclass(frozen=True)

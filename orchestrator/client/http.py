@@ -15,14 +15,14 @@ from http import HTTPStatus
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
-from orchestrator.ledger.people.user_records import ROLES, AuditEntry, User
+from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
@@ -80,8 +80,15 @@ class HttpBackend(Backend):
             raise BadInput(TOKEN, "must hold the token of a user", "", remedy)
         self.url, self._token = url.rstrip("/"), known
 
-    def sweeps(self) -> Sequence[answers.Status]:
-        return self._pages("/sweeps?descending=false", "sweeps", answers.Status)
+    def sweeps(
+        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+    ) -> Sequence[answers.Status]:
+        """The sweeps that satisfy every given condition, the oldest first."""
+        given = {"tag": tag, "task": task, "since": since}
+        wanted = {name: value for name, value in given.items() if value is not None}
+        return self._pages(
+            f"/sweeps?{urlencode({'descending': 'false', **wanted})}", "sweeps", answers.Status
+        )
 
     def status(self, sweep: str | None = None) -> answers.DetailedStatus:
         return decoded(answers.DetailedStatus, self.call("GET", self._sweep(sweep)))
@@ -191,6 +198,27 @@ class HttpBackend(Backend):
         """Ask an unfinished sweep to try a setting next."""
         answer = self.call("POST", f"{self._sweep(sweep)}/try", {"params": dict(params)})
         return decoded(answers.TriedNext, answer)
+
+    def note(
+        self,
+        sweep: str,
+        trial: str | None = None,
+        *,
+        text: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        favourite: bool | None = None,
+    ) -> Note:
+        """Change the note, the tags or the mark of a sweep or a trial, in any state, and return them."""
+        path, query = self._sweep(sweep), ""
+        if trial is not None:
+            number = trial.removeprefix("c")
+            if not (number.isascii() and number.isdigit()):
+                raise no_trial(f"{unquote(path.removeprefix('/sweeps/'))}-{trial}")
+            path, query = f"{path}/trials/{number}", "" if number == trial else "?role=confirmation"
+        given = {"text": text, "add": list(add), "remove": list(remove), "favourite": favourite}
+        body = {name: value for name, value in given.items() if value not in (None, [])}
+        return decoded(Note, self.call("PATCH", f"{path}/note{query}", body))
 
     def resume(self, sweep: str) -> answers.SweepSettings:
         return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))

@@ -40,7 +40,7 @@ from orchestrator.client.answers import (
     TrialRow,
     TriedNext,
 )
-from orchestrator.ledger.people.user_records import AuditEntry, User
+from orchestrator.ledger.people.user_records import AuditEntry, Note, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 
 DAYS = 90.0
@@ -68,8 +68,16 @@ class Backend(Protocol):
 
     # Sweeps and trials
 
-    def sweeps(self) -> Sequence[Status]:
-        """All sweeps, the oldest first."""
+    def sweeps(
+        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+    ) -> Sequence[Status]:
+        """The sweeps that satisfy every given condition, the oldest first.
+
+        Args:
+            tag: Tag of the sweep; None for any.
+            task: Name of its task; None for any.
+            since: Earliest time of its beginning or submission, seconds since the epoch; None for any.
+        """
 
     def status(self, sweep: str | None = None) -> DetailedStatus:
         """The state of a sweep, or of the newest one."""
@@ -212,6 +220,29 @@ class Backend(Protocol):
         Args:
             sweep: The sweep.
             params: Values of some or all hyperparameters; the sampler completes them.
+        """
+
+    def note(
+        self,
+        sweep: str,
+        trial: str | None = None,
+        *,
+        text: str | None = None,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        favourite: bool | None = None,
+    ) -> Note:
+        """Change the note, the tags or the mark of a sweep or a trial, in any state, and return them.
+
+        `status` and `trial` show them. MLflow gets them as the description and as tags of the run.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of the trial, with a `c` before that of a confirmation; None for the sweep.
+            text: New text in Markdown; '' removes it.
+            add: Tags to add.
+            remove: Tags to remove.
+            favourite: Whether it is a favourite.
         """
 
     def resume(self, sweep: str) -> SweepSettings:

@@ -7,7 +7,7 @@ commit. Each commit is therefore also appended to a log, as one line with a dige
     <sweeps>.backup/ledger.id           the ID of the ledger
     <sweeps>.backup/submissions/        one file for each submission, see `row_backup.py`
     <sweeps>.backup/users/              one file for each user
-    <sweeps>.backup/decisions/          one file for each stop request, priority and owner
+    <sweeps>.backup/decisions/          one file for each stop request, note, priority and owner
 
 A compacted log starts with the whole state of the sweep instead, in one or more lines with the number of its
 last commit: `[number, [...], lines of the state that follow]`.
@@ -35,7 +35,15 @@ from typing import Any, NamedTuple
 from sqlalchemy import URL, Table
 
 from orchestrator.ledger.connect import database_file
-from orchestrator.ledger.tables import OWNER, PRIORITY, SERVICE_USER, STOP_REQUEST, SUBMISSION, WANTED_SETTING
+from orchestrator.ledger.tables import (
+    NOTE,
+    OWNER,
+    PRIORITY,
+    SERVICE_USER,
+    STOP_REQUEST,
+    SUBMISSION,
+    WANTED_SETTING,
+)
 from trainables.durable import flush_folder, make_folder, replace_file
 
 DIGEST_LENGTH = 16
@@ -49,6 +57,7 @@ ROW_FOLDERS: Mapping[Table, str] = {
     SERVICE_USER: "users",
     STOP_REQUEST: "decisions/stop_request",
     WANTED_SETTING: "decisions/wanted_setting",
+    NOTE: "decisions/note",
     PRIORITY: "decisions/priority",
     OWNER: "decisions/owner",
 }

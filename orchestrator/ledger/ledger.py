@@ -53,6 +53,7 @@ from orchestrator.ledger.rows import (
 from orchestrator.ledger.schema import ledger_id, migrate
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
+    DESCRIPTION,
     POINTS,
     UNFINISHED_TRIAL,
     AttemptRecord,
@@ -73,6 +74,7 @@ from orchestrator.ledger.tables import (
     DELETION,
     EVALUATION,
     MLFLOW_RUN,
+    NOTE,
     OUTBOX,
     REPORT,
     SWEEP,
@@ -324,13 +326,21 @@ class Ledger:
             for row in rows
         ]
 
+    def description(self, sweep_id: str) -> str:
+        """Return the description that the newest event gives the run of a sweep, or ''."""
+        found = ""
+        for row in self._read(_TAGS_OF_RUN, sweep_id=sweep_id):
+            payload = opened(OUTBOX, row)["payload"]
+            found = payload["tags"].get(DESCRIPTION, found)
+        return found
+
     def kept_points(self, sweep_id: str) -> list[Event]:
         """Return the points in the outbox."""
         rows = [opened(OUTBOX, row) for row in self._read(_KEPT_POINTS, sweep_id=sweep_id)]
         return [Event(row["kind"], row["run"], row["payload"], row["at_ms"]) for row in rows]
 
     def backlog(self, sweep_id: str) -> int:
-        """Return the number of undelivered events."""
+        """Return the number of undelivered events and notes."""
         [(count,)] = self._read(_BACKLOG, sweep_id=sweep_id)
         return int(count)
 
@@ -588,5 +598,19 @@ _DELETIONS = (
 )
 _UNDELIVERED = (OUTBOX.c.sweep_id == _OF_SWEEP) & ~OUTBOX.c.delivered
 _PENDING = select(*OUTBOX.columns).where(_UNDELIVERED).order_by(OUTBOX.c.seq).limit(bindparam("limit"))
-_BACKLOG = select(func.count()).where(_UNDELIVERED)
+_BACKLOG = select(
+    select(func.count()).where(_UNDELIVERED).scalar_subquery()
+    + select(func.count())
+    .where(NOTE.c.sweep_id == _OF_SWEEP, NOTE.c.delivered < NOTE.c.revision)
+    .scalar_subquery()
+)
+_TAGS_OF_RUN = (
+    select(*OUTBOX.columns)
+    .where(
+        OUTBOX.c.sweep_id == _OF_SWEEP,
+        OUTBOX.c.run == _OF_SWEEP,
+        or_(OUTBOX.c.kind == "start", OUTBOX.c.kind == "tags"),
+    )
+    .order_by(OUTBOX.c.seq)
+)
 _KEPT_POINTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == POINTS)

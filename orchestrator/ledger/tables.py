@@ -186,6 +186,23 @@ WANTED_SETTING = Table(
 )
 """Settings to try next: the fields of `orchestrator.ledger.queue.wanted_settings.WantedSetting`."""
 
+NOTE = Table(
+    "note",
+    METADATA,
+    Column("target", Text, primary_key=True),
+    Column("sweep_id", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("tags", Text, nullable=False),
+    Column("favourite", Boolean(create_constraint=False), nullable=False),
+    Column("author", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("delivered", Integer, nullable=False),
+    Index("note_of_sweep", "sweep_id"),
+)
+"""Notes of sweeps and trials, by sweep ID or trial key: the fields of `people.user_records.Note`, and the
+revision that MLflow has."""
+
 DELETION = Table(
     "deletion",
     METADATA,

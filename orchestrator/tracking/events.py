@@ -37,7 +37,9 @@ from typing import Any, TypeVar
 
 from orchestrator.assignment import SIZE
 from orchestrator.config.sweep_config import SweepConfig
+from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import (
+    DESCRIPTION,
     POINTS,
     UNFINISHED_TRIAL,
     CheckpointRecord,
@@ -202,6 +204,21 @@ def curves(values: Mapping[str, float]) -> dict[str, float]:
 def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
     """Set tags of a run."""
     return Event("tags", run, {"tags": _texts(values)}, at_ms)
+
+
+def noted(note: Note, description: str = "") -> Event:
+    """Set the note of a sweep or a trial as the description of its run, and as tags.
+
+    Args:
+        note: The note.
+        description: Description of the run without a note, which follows the text.
+    """
+    values = {
+        DESCRIPTION: "\n\n".join(filter(None, (note.text, description))),
+        "note.tags": ", ".join(note.tags),
+        "note.favourite": "true" if note.favourite else "false",
+    }
+    return tags(note.target, values, milliseconds(note.at))
 
 
 def artifact(run: str, path: Path, folder: str, at_ms: int) -> Event:

@@ -1,4 +1,4 @@
-"""Delivery of the ledger's outbox to MLflow, in the background of a driver.
+"""Delivery of the ledger's outbox, and of notes, to MLflow, in the background of a driver.
 
 A thread of the driver reads the outbox in order and hands batches to a child process (`deliver`), which
 acknowledges each written batch; only then are the rows marked as delivered. Events are delivered at least
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,9 +18,12 @@ from typing import Any, Protocol
 
 from orchestrator.errors import Busy
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.notes import PendingNote, notes_to_deliver
 from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import DESCRIPTION
 from orchestrator.process_secrets import redacted
 from orchestrator.tracking.child import DeliveryError, delivery_to
+from orchestrator.tracking.events import noted
 
 _log = logging.getLogger(__name__)
 
@@ -219,11 +222,20 @@ class Shipper:
             self._news = False
         began = self._system.monotonic()
         rows = self._ledger.pending(self._sweep_id, self._batch)
-        self._seen = len(rows)
-        if rows:
+        # These events replace a description; every other run exists once the outbox is empty.
+        described = {row.event.run for row in rows if DESCRIPTION in row.event.payload.get("tags", ())}
+        begun = described | {row.event.run for row in rows if row.event.kind == "start"}
+        notes = [
+            pending
+            for pending in notes_to_deliver(self._ledger, self._sweep_id)
+            if pending.note.target in begun
+            or (pending.delivered < pending.revision and len(rows) < self._batch)
+        ]
+        self._seen = len(rows) + len(notes)
+        if self._seen:
             self._lease.check()
-            events = [vars(row.event) for row in rows]
-            number = rows[-1].seq
+            events = [vars(row.event) for row in rows] + self._noted(notes)
+            number = rows[-1].seq if rows else 0
             batch = {"batch": number, "events": events, "until": self._lease.ends_at}
             created = self._answer(child, batch, self._pace.silence, batch=number)["created"]
             recorded = {"batch": number, "recorded": self._recorded(created)}
@@ -231,12 +243,20 @@ class Shipper:
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
             self._writer.delivered([row.seq for row in rows])
+            self._writer.notes_delivered({each.note.target: each.revision for each in notes})
             self._seen, self._failures, self._last_error = 0, 0, None
         if len(rows) < self._batch:  # the outbox was empty; `nudge` announces later events
             self._rest(_POLL_SECONDS)
             if not self._draining:
                 now = self._system.monotonic()
                 self._sleep(self._pace.gathers(now - since) - (now - began))
+
+    def _noted(self, notes: Sequence[PendingNote]) -> list[dict[str, Any]]:
+        """Return the events of notes; that of the sweep stands before the description of its run."""
+        own = any(each.note.target == self._sweep_id for each in notes)
+        described = self._ledger.description(self._sweep_id) if own else ""
+        texts = {self._sweep_id: described}
+        return [vars(noted(each.note, texts.get(each.note.target, ""))) for each in notes]
 
     def _answer(
         self, child: Delivery, document: Mapping[str, Any] | None, seconds: float, **question: object

@@ -33,6 +33,7 @@ from orchestrator.ledger.tables import (
     LEASE,
     METADATA,
     MLFLOW_RUN,
+    NOTE,
     OWNER,
     PRIORITY,
     SERVICE_USER,
@@ -102,7 +103,7 @@ def recover(url: str, system: System = System()) -> Recovery:
         submissions, lost_submissions = _restore(engine, address, SUBMISSION)
         users, lost_users = _restore(engine, address, SERVICE_USER)
         decisions, lost_decisions = [], []
-        for table in (STOP_REQUEST, WANTED_SETTING, PRIORITY, OWNER):
+        for table in (STOP_REQUEST, WANTED_SETTING, NOTE, PRIORITY, OWNER):
             intact, damaged = _restore(engine, address, table)
             decisions += [f"{table.name} {key}" for key in intact]
             lost_decisions += [f"{table.name} {key}" for key in damaged]

@@ -71,6 +71,8 @@ ACCESS: Mapping[str, Level] = {
     "submit": "member",
     "stop": "owner",
     "try_setting": "owner",
+    "note_sweep": "owner",
+    "note_trial": "owner",
     "extend": "owner",
     "retry": "owner",
     "resume": "owner",

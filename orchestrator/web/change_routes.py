@@ -30,8 +30,9 @@ from orchestrator.errors import BadInput, Busy, TooManyRequests
 from orchestrator.ledger.people import idempotency
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.idempotency import Known, RequestKey
-from orchestrator.ledger.people.user_records import User
+from orchestrator.ledger.people.user_records import Note, User
 from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.sweeps.records import trial_key, trial_label
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, VALIDATIONS_A_MINUTE, App, AppState
 from orchestrator.web.check_process import check_own
@@ -39,6 +40,7 @@ from orchestrator.web.file_checks import SentFile, Validated, checked_sweep, val
 from orchestrator.web.http_errors import UnknownMediaType
 from orchestrator.web.paging import MOST_WHOLE
 from orchestrator.web.sweep_routes import SweepId
+from orchestrator.web.trial_routes import Number, TrialRole
 from orchestrator.web.user_routes import Body
 
 YAML, JSON = "application/yaml", "application/json"
@@ -114,6 +116,17 @@ class TrySetting(Body):
         dict[str, Any],
         Field(min_length=1, max_length=100, description="Values of some or all searched hyperparameters."),
     ]
+
+
+class NoteBody(Body):
+    """Changes of a note; what is left out stays as it is."""
+
+    text: Annotated[str | None, Field(max_length=100_000, description="Markdown; '' removes the text.")] = (
+        None
+    )
+    add: Annotated[tuple[str, ...], Field(max_length=100, description="Tags to add.")] = ()
+    remove: Annotated[tuple[str, ...], Field(max_length=100, description="Tags to remove.")] = ()
+    favourite: bool | None = None
 
 
 class Priority(Body):
@@ -246,6 +259,25 @@ def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -
     """Ask an unfinished sweep to try a setting next; the sampler completes what it leaves out."""
     asked = Asked(user.name, "try", sweep_id, {"params": body.params})
     answer = app.backend.try_setting(sweep_id, body.params, asked=asked)
+    app.cache.clear()
+    return answer
+
+
+@ROUTER.patch("/sweeps/{sweep_id}/note")
+def note_sweep(app: App, user: SignedIn, sweep_id: SweepId, body: NoteBody) -> Note:
+    """Change the note, the tags or the mark of a sweep, in any state."""
+    answer = app.backend.note(sweep_id, actor=user.name, **body.model_dump())
+    app.cache.clear()
+    return answer
+
+
+@ROUTER.patch("/sweeps/{sweep_id}/trials/{number}/note")
+def note_trial(
+    app: App, user: SignedIn, sweep_id: SweepId, number: Number, body: NoteBody, role: TrialRole = "search"
+) -> Note:
+    """Change the note, the tags or the mark of a trial, in any state."""
+    label = trial_label(trial_key(sweep_id, number, role))
+    answer = app.backend.note(sweep_id, label, actor=user.name, **body.model_dump())
     app.cache.clear()
     return answer
 

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
+from orchestrator.api.local import is_wanted
+from orchestrator.api.status import with_notes
 from orchestrator.client.answers import (
     Changes,
     ComparedSweeps,
@@ -82,6 +84,8 @@ def list_sweeps(
     owner: Annotated[str | None, Query(description="Only sweeps of this owner.", max_length=64)] = None,
     task: Annotated[str | None, Query(description="Only sweeps of this task.", max_length=200)] = None,
     name: Annotated[str | None, Query(description="Only IDs that contain this.", max_length=200)] = None,
+    tag: Annotated[str | None, Query(description="Only sweeps with this tag.", max_length=64)] = None,
+    since: Annotated[float | None, Query(description="Only sweeps from this time on, in seconds.")] = None,
     sort: SweepSort = "created_at",
     descending: bool = True,
     after: After = None,
@@ -89,12 +93,13 @@ def list_sweeps(
     limit: Limit = 100,
 ) -> SweepPage:
     """List sweeps, the newest first, with the best value of each."""
-    wanted = {"state": state, "owner": owner, "task": task}
+    wanted = {"state": state, "owner": owner}
     rows = [
         row
         for row in all_sweeps(app)
         if all(value is None or getattr(row, field) == value for field, value in wanted.items())
         and (name is None or name in row.id)
+        and is_wanted(row, tag, task, since)
     ]
     order = SortOrder[Status](
         f"sweeps {sort}", lambda row: getattr(row, sort), lambda row: row.id, descending
@@ -108,7 +113,7 @@ def all_sweeps(app: AppState) -> Sequence[Status]:
 
     def read() -> Sequence[Status]:
         with app.ledger() as ledger:
-            return app.sweep_list.read(ledger)
+            return with_notes(ledger, app.sweep_list.read(ledger))
 
     return app.cache.get("sweeps", read)
 

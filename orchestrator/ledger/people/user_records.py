@@ -1,11 +1,11 @@
-"""Users, their roles, and the entries of the audit log, as plain data.
+"""Users, their roles, their notes, and the entries of the audit log, as plain data.
 
 This module does not import SQLAlchemy, because the client has it too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -36,6 +36,27 @@ class User:
     def is_active(self, now: float) -> bool:
         """Return True if the token of the user is valid at a time."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What users have noted about a sweep or a trial.
+
+    Attributes:
+        target: ID of the sweep, or key of the trial.
+        text: Note in Markdown; '' without one.
+        tags: Tags in alphabetical order.
+        favourite: Whether it is marked as a favourite.
+        author: Name of the user who made the last change, or `command line`.
+        at: Time of the last change, seconds since the epoch.
+    """
+
+    target: str
+    text: str
+    tags: Sequence[str]
+    favourite: bool
+    author: str
+    at: float
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,19 @@ from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from orchestrator.errors import BadInput, Busy, OverQuota, WrongState
 from orchestrator.ledger.holder import Holder, Token, busy
@@ -24,7 +36,7 @@ from orchestrator.ledger.people.audit import Asked, append
 from orchestrator.ledger.row_backup import keep, keeping, renew
 from orchestrator.ledger.rows import storable
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SubmissionState
-from orchestrator.ledger.tables import OUTBOX, OWNER, START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
+from orchestrator.ledger.tables import NOTE, OUTBOX, OWNER, START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
 from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
 
@@ -414,8 +426,17 @@ def paused_since(ledger: Ledger, clock: ClockSetting) -> float | None:
 
 
 def left_undelivered(ledger: Ledger) -> list[str]:
-    """Return the ended submissions with pending events, the oldest first: no other process delivers these."""
-    return _ended(ledger, exists().where(OUTBOX.c.sweep_id == SUBMISSION.c.sweep_id, ~OUTBOX.c.delivered))
+    """Return the ended submissions with pending events or notes, the oldest first.
+
+    No other process delivers these.
+    """
+    events = exists().where(OUTBOX.c.sweep_id == SUBMISSION.c.sweep_id, ~OUTBOX.c.delivered)
+    notes = exists().where(
+        NOTE.c.sweep_id == SUBMISSION.c.sweep_id,
+        NOTE.c.delivered < NOTE.c.revision,
+        SWEEP.c.id == NOTE.c.sweep_id,  # a sweep that has never begun has no run
+    )
+    return _ended(ledger, or_(events, notes))
 
 
 def has_ended(ledger: Ledger, sweep_id: str) -> bool:

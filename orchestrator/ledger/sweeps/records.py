@@ -28,6 +28,9 @@ SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
 DRIVEN_SWEEP: frozenset[str] = frozenset({"RUNNING", "WAITING", "PAUSED"})
+DESCRIPTION = "mlflow.note.content"
+"""Tag of MLflow with the description of a run, in Markdown."""
+
 FINISHED_TRIAL: frozenset[TrialState] = frozenset({"COMPLETE", "PRUNED", "DIVERGED", "FAILED"})
 CANDIDATE: frozenset[TrialState] = frozenset({"COMPLETE", "DIVERGED"})
 """States of the trials that can be the best one, if they have a value. A trial is DIVERGED after an objective

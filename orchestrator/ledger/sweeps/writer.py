@@ -45,6 +45,7 @@ from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
     DELETION,
+    NOTE,
     OUTBOX,
     REPORT,
     STOP_REQUEST,
@@ -198,6 +199,12 @@ class SweepWriter:
         row = delete(WANTED_SETTING).where(WANTED_SETTING.c.id == wanted)
         self.ledger.write(lambda tx: tx.connection.execute(row), self.token)
         renew(self.ledger, WANTED_SETTING, wanted)
+
+    def notes_delivered(self, revisions: Mapping[str, int]) -> None:
+        """Record the revisions of notes that MLflow has, by sweep ID and trial key."""
+        if revisions:
+            rows = [{"key": target, "new": revision} for target, revision in revisions.items()]
+            self.ledger.write(lambda tx: tx.connection.execute(_NOTE_DELIVERED, rows), self.token)
 
     @_transaction(_always)
     def reopen(
@@ -716,6 +723,7 @@ def _checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
 
 
 # Built once: building a statement costs more than running it.
+_NOTE_DELIVERED = update(NOTE).where(NOTE.c.target == bindparam("key")).values(delivered=bindparam("new"))
 _SEQ, _KIND = (list(OUTBOX.columns.keys()).index(name) for name in ("seq", "kind"))
 _LATEST_END = select(func.max(TRIAL.c.finished_at)).where(TRIAL.c.sweep_id == bindparam("sweep_id"))
 

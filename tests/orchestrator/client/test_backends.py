@@ -34,7 +34,12 @@ TRIAL = f"{sweeps.SWEEP_ID}-0"
 METHODS = {name for name in vars(Backend) if not name.startswith("_")}
 
 READ: dict[str, Callable[[Backend], Any]] = {
-    "sweeps": lambda backend: backend.sweeps(),
+    "sweeps": lambda backend: [
+        backend.sweeps(),
+        backend.sweeps(tag="baseline"),
+        backend.sweeps(task="copy", since=1.0),
+        backend.sweeps(since=1e12),
+    ],
     "status": lambda backend: [backend.status(name) for name in (None, sweeps.SWEEP_ID, QUEUED)],
     "live": lambda backend: [backend.live(name) for name in (None, sweeps.SWEEP_ID, QUEUED)],
     "changes": lambda backend: backend.changes(sweeps.SWEEP_ID),
@@ -137,6 +142,16 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
     "stop": [
         lambda backend, folder: backend.stop(UNKNOWN),
         lambda backend, folder: backend.stop(sweeps.SWEEP_ID),
+    ],
+    "note": [
+        lambda backend, folder: backend.note(UNKNOWN, text="x"),
+        lambda backend, folder: backend.note(sweeps.SWEEP_ID, "99", text="x"),
+        lambda backend, folder: backend.note(sweeps.SWEEP_ID, "best", text="x"),
+        lambda backend, folder: backend.note(QUEUED, "0", text="x"),
+        lambda backend, folder: backend.note(sweeps.SWEEP_ID),
+        lambda backend, folder: backend.note(sweeps.SWEEP_ID, add=["two words"]),
+        lambda backend, folder: backend.note(sweeps.SWEEP_ID, text="x" * 6_001),
+        lambda backend, folder: backend.note(sweeps.SWEEP_ID, text="\x1b[2J"),
     ],
     "resume": [
         lambda backend, folder: backend.resume(UNKNOWN),
@@ -379,4 +394,4 @@ def test_every_method_is_refused_somewhere() -> None:
 
 def test_every_method_is_tested() -> None:
     changing = {"submit", "validate", "stop", "try_setting", "resume", "extend", "retry", "move", "set_quota"}
-    assert READ.keys() | changing | {"add_user", "revoke_user", "report"} == METHODS
+    assert READ.keys() | changing | {"note", "add_user", "revoke_user", "report"} == METHODS

@@ -12,6 +12,7 @@ from orchestrator.errors import Damaged
 from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
@@ -52,6 +53,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     claims.set_owner(ledger, ODD, weight=3 * UNIT, most_share=UNIT // 2)
     claims.set_owner(ledger, "bob", most_gpu_hours=100.0, most_sweeps=3)
     wanted = ask_to_try(ledger, "a-2", {"rate": [1, None]}, Asked("ada", "try", "a-2"))
+    note = change_note(ledger, "a-2", "a-2-0", NoteChange("B\u00e9la", ["odd"]), Asked("ada", "note", "a-2"))
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
     lose_database(ledger)
     with pytest.raises(Damaged, match="is empty, but its backup is not"):
@@ -60,6 +62,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     assert set(rebuilt.decisions) == {
         "stop_request a-1",
         f"wanted_setting {wanted.id}",
+        "note a-2-0",
         "priority a-1",
         "priority a-2",
         "owner bob",
@@ -68,6 +71,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     again = Ledger.open(url)
     assert asked_to_stop(again, "a-1")
     assert wanted_settings(again, "a-2") == [wanted]
+    assert note_of(again, "a-2-0") == note
     assert claims.owners(again) == owners
     assert owners[ODD].weight == 3 * UNIT
     assert claims.priority_classes(again) == classes == {"a-1": "urgent", "a-2": "normal"}

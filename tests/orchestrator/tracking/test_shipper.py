@@ -21,10 +21,13 @@ from sqlalchemy import event as listener
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.notes import NoteChange, change_note
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child
+from orchestrator.tracking.database import connect
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
@@ -287,3 +290,33 @@ def test_a_drain_ends_in_time_while_the_server_of_the_ledger_does_not_answer(
             for thread in threading.enumerate():
                 if thread.name == "mlflow-count":
                     thread.join()  # it returns its connection
+
+
+def _note(lease: Lease, target: str, text: str, tag: str) -> None:
+    asked = Asked("ada", "note", sweeps.SWEEP_ID)
+    change_note(lease.writer.ledger, sweeps.SWEEP_ID, target, NoteChange(text, [tag]), asked)
+
+
+def test_notes_are_descriptions_and_tags_of_runs_also_after_another_start(
+    lease: Lease, shipper: Shipper, tmp_path: Path
+) -> None:
+    trial = f"{sweeps.SWEEP_ID}-1"
+    ledger = lease.writer.ledger
+    _note(lease, sweeps.SWEEP_ID, "A **baseline**", "paper")
+    shipper.start()
+    assert shipper.drain(60.0) == 0
+    _note(lease, trial, "It spikes", "odd")
+    assert ledger.backlog(sweeps.SWEEP_ID) == 1
+    assert shipper.drain(60.0) == 0
+    for _ in range(2):
+        client = connect(f"sqlite:///{tmp_path / 'mlflow.db'}")
+        runs = ledger.mlflow_runs(sweeps.SWEEP_ID)
+        of_sweep, of_trial = (client.get_run(runs[run]).data.tags for run in (sweeps.SWEEP_ID, trial))
+        described = of_sweep["mlflow.note.content"]
+        assert described.startswith("A **baseline**\n\n")
+        assert described.count("[Curves of its trials](") == 1
+        assert ledger.description(sweeps.SWEEP_ID) in described
+        assert (of_sweep["note.tags"], of_sweep["note.favourite"]) == ("paper", "false")
+        assert (of_trial["mlflow.note.content"], of_trial["note.tags"]) == ("It spikes", "odd")
+        lease.writer.redeliver()  # also the starts of the runs
+        assert shipper.drain(60.0) == 0

@@ -20,6 +20,7 @@ from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.tables import (
     AUDIT,
+    NOTE,
     OWNER,
     PRIORITY,
     REQUEST_KEY,
@@ -59,7 +60,7 @@ def change_row(client: Client, statement: str) -> None:
 
 def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of the tables that users change."""
-    tables = (SUBMISSION, STOP_REQUEST, WANTED_SETTING, PRIORITY, OWNER, SERVICE_USER, AUDIT)
+    tables = (SUBMISSION, STOP_REQUEST, WANTED_SETTING, NOTE, PRIORITY, OWNER, SERVICE_USER, AUDIT)
     with client.workspace.ledger() as ledger, ledger.reader() as connection:
         return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
 
@@ -182,6 +183,8 @@ CHANGES: Mapping[str, tuple[str, str, object]] = {
     "submit": ("POST", "/sweeps", {"name": "small", "text": FILE}),
     "stop": ("POST", f"/sweeps/{QUEUED}/stop", None),
     "try_setting": ("POST", f"/sweeps/{QUEUED}/try", {"params": {"learning_rate": 1e-3}}),
+    "note_sweep": ("PATCH", f"/sweeps/{QUEUED}/note", {"text": "A *baseline*", "add": ["paper"]}),
+    "note_trial": ("PATCH", f"/sweeps/{sweeps.SWEEP_ID}/trials/0/note", {"favourite": True}),
     "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
     "retry": ("POST", "/sweeps/{ended}/retry", None),
     "resume": ("POST", "/sweeps/{ended}/resume", None),
