@@ -20,7 +20,7 @@ from orchestrator.config.networks import chosen_sizes
 from orchestrator.config.objectives import read_setting
 from orchestrator.config.strategy import repeats
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.driver import admission, preflight, preview
+from orchestrator.driver import admission, preflight, preview, spending
 from orchestrator.driver.preflight import Estimate
 from orchestrator.driver.preview import counted
 from orchestrator.driver.user_code import account_for, check_code, opened_as
@@ -58,6 +58,7 @@ class Plan:
         matched: Sizes chosen by `model.match` in words, or None.
         requires: Requirements of the task on a network in words, or None if unknown.
         runs: Commands and functions of a trial of a trainable, in words; empty for a network.
+        warnings: What may surprise the owner, from earlier sweeps and quotas, one sentence each.
     """
 
     source: Source | None
@@ -67,6 +68,7 @@ class Plan:
     matched: str | None
     requires: str | None
     runs: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -324,6 +326,8 @@ class LoadedSweep:
         named = owner or admission.current_owner()
         found: list[Source | None] = []
         measured: list[Estimate | None] = []
+        warned: list[str] = []
+        at_once = _at_once(self.specification, hardware)
 
         def check_code_and_data() -> None:
             found.append(preflight.check_sweep(self.specification, hardware, self.workspace.data, named))
@@ -334,6 +338,7 @@ class LoadedSweep:
                 return
             with self.workspace.ledger() as ledger:
                 measured.append(preflight.estimate(self.specification, ledger))
+                warned.extend(spending.warnings(self.specification, ledger, measured[0], at_once, named))
                 admission.check_warm_start(self.specification, ledger)
 
         check_all([check_code_and_data, check_earlier_sweeps])
@@ -341,11 +346,12 @@ class LoadedSweep:
         return Plan(
             source=found[0],
             hardware=hardware,
-            at_once=_at_once(self.specification, hardware),
+            at_once=at_once,
             estimate=next(iter(measured), None),
             matched=matched,
             requires=self._requires(),
             runs=self._runs(named),
+            warnings=tuple(warned),
         )
 
     def _runs(self, owner: str) -> tuple[str, ...]:

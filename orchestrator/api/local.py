@@ -57,12 +57,10 @@ from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import ParetoFront, read_front
 from orchestrator.ledger.sweeps.records import (
     FINISHED_SWEEP,
-    SIMILARITY,
     ReportRecord,
     SweepRecord,
     TrialRecord,
 )
-from orchestrator.report.answer import similarity
 from orchestrator.sharing.pool_rows import UNIT, Owner
 
 Row = TypeVar("Row")
@@ -134,7 +132,7 @@ class LocalBackend(Backend):
             elsewhere=log.elsewhere,
             nodes=log.nodes,
             repeats=found.record.repeats,
-            similarity=_similarity(sweep.facts.get(SIMILARITY, {}).get(found.record.repeats)),
+            similarity=found.similarity(sweep.facts),
             by_hand=found.by_hand(),
         )
 
@@ -400,11 +398,6 @@ def quota_row(owner: Owner) -> QuotaRow:
 def _submitted(submitted: tuple[submissions.Submission, bool]) -> Submitted:
     submission, added = submitted
     return Submitted(submission.sweep_id, submission.state, added)
-
-
-def _similarity(facts: Mapping[str, Any] | None) -> str:
-    """Return the recorded similarity of earlier results in words; '' if none is recorded."""
-    return "" if facts is None else similarity(facts["shared"], facts["correlation"], facts["weight"])
 
 
 def _row(kind: type[Row], record: object) -> Row:

@@ -79,7 +79,7 @@ def planned(
     """
     what, plan = sweep.specification, sweep.plan(owner)
     networks: list[SizedNetwork] | None = None
-    lines = [*_lines(sweep, plan), *_cost(sweep, plan)]
+    lines = [*_lines(sweep, plan), *_cost(sweep, plan), *(f"warning: {text}" for text in plan.warnings)]
     if sizes and what.trainable is None:
         try:
             networks = sweep.networks(work=work)
@@ -101,6 +101,7 @@ def planned(
         seconds=plan.estimate.seconds if plan.estimate else None,
         networks=None if networks is None else [_document(found) for found in networks],
         runs=plan.runs,
+        warnings=plan.warnings,
         lines=lines,
     )
 

@@ -291,7 +291,7 @@ def _row(
     states = _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING")
     trials = ledger.trials(record.id)
     figures = _figures(ledger, record, trials, states, is_running=driver is not None and state == "RUNNING")
-    shown = (state in FINISHED_SWEEP and figures["chosen"]) or figures["best"]
+    shown = (state in FINISHED_SWEEP and figures.get("chosen")) or figures.get("best")
     return {
         **shared,
         **figures,
@@ -323,11 +323,7 @@ def _figures(
     is_running: bool,
 ) -> dict[str, Any]:
     """Return best trials, cost and time left of a sweep, as values of `Status`."""
-    attempts, now, most = (
-        ledger.attempts(record.id),
-        ledger.now(),
-        config.strategy.most_trials(record.document),
-    )
+    attempts, now, most = ledger.attempts(record.id), ledger.now(), _most_trials(record.document)
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None
     figures: dict[str, Any] = {"cost": cost(record, attempts, states, trials_limit=wanted, now=until)}

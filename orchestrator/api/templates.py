@@ -61,6 +61,19 @@ def tasks() -> list[str]:
     )
 
 
+def search_space(name: str) -> str:
+    """Return the text of a shipped search-space file.
+
+    Args:
+        name: Name of the file, one of `tasks`.
+
+    Raises:
+        BadInput: The name is unknown.
+    """
+    _check_name("search space", "must be the name of a search space", name, tasks())
+    return _text("search_spaces", f"{name}.yaml")
+
+
 def write_search_space(name: str, folder: str | Path = ".") -> list[Path]:
     """Write the search-space file of a task, and the JSON Schema with which editors complete and check it.
 

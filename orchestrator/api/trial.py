@@ -26,6 +26,7 @@ from orchestrator.export.folder import export_saved
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.index import begun
 from orchestrator.ledger.sweeps.records import (
+    SIMILARITY,
     UNFINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
@@ -33,6 +34,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
 )
 from orchestrator.ledger.sweeps.selection import best_checkpoint
+from orchestrator.report.answer import similarity
 from orchestrator.scripts.script_process import line_by_hand
 from orchestrator.storage import store
 from orchestrator.training import evaluation
@@ -186,6 +188,17 @@ class Trial:
     def runs_script(self) -> bool:
         """Whether this trial runs a function or a command."""
         return bool({"function", "command"} & self._trainable().keys())
+
+    def similarity(self, facts: Mapping[str, Any]) -> str:
+        """Return the recorded similarity of the results that it repeats in words; '' if none is recorded.
+
+        Args:
+            facts: Facts of its sweep.
+        """
+        recorded = facts.get(SIMILARITY, {}).get(self.record.repeats)
+        if recorded is None:
+            return ""
+        return similarity(recorded["shared"], recorded["correlation"], recorded["weight"])
 
     @property
     def unshown_metrics(self) -> frozenset[str]:

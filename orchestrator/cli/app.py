@@ -39,6 +39,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     "Service": {
         "serve": "orchestrator.cli.serve:serve",
         "submit": "orchestrator.cli.sweep_verbs:submit",
+        "mcp": "orchestrator.cli.mcp_verb:mcp",
         "user": "orchestrator.cli.sharing_verbs:user_app",
     },
     "Look": {

@@ -761,6 +761,8 @@ class PlannedSweep:
         networks: Networks of the search space with their sizes, or None if they were not counted.
         runs: Commands and functions that a trial of a trainable runs, in words.
         lines: The plan in words, as `validate` prints it.
+        warnings: What may surprise the owner before anything is spent: a budget or quota that is too small at
+            the measured speed, a sweep that exists, an objective that the code has not reported.
     """
 
     id: str
@@ -776,6 +778,7 @@ class PlannedSweep:
     networks: Sequence[Mapping[str, Any]] | None
     runs: Sequence[str] = ()
     lines: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

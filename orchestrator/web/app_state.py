@@ -26,6 +26,7 @@ from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.rate_limits import FairQueue, RateLimit
 from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
+from orchestrator.web.request_times import RequestTimes
 
 Result = TypeVar("Result")
 
@@ -91,6 +92,7 @@ class AppState:
         check_limits: Resource limits of a file check or a replay.
         feeds: Event feeds.
         streams: Number of open event streams by user.
+        times: Latency of requests.
     """
 
     workspace: Workspace
@@ -109,6 +111,7 @@ class AppState:
     check_limits: CheckLimits = field(default_factory=CheckLimits)
     feeds: Feeds = field(default_factory=Feeds)
     streams: Counter[str] = field(default_factory=Counter)
+    times: RequestTimes = field(default_factory=RequestTimes)
 
     @cached_property
     def backend(self) -> LocalBackend:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from http import HTTPStatus
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
@@ -18,6 +22,7 @@ from orchestrator.web import (
     event_routes,
     file_routes,
     http_errors,
+    metric_routes,
     page_routes,
     sweep_routes,
     trial_routes,
@@ -33,6 +38,9 @@ from orchestrator.web.http_errors import (
     WrongHost,
     error_response,
 )
+from orchestrator.web.request_times import TimedRequests
+
+ErrorHandler = Callable[[Request, Exception], Coroutine[Any, Any, Response]]
 
 PREFIX = "/api/v1"
 
@@ -82,7 +90,9 @@ def application(state: AppState) -> ASGIApp:
     >>> application(AppState(Workspace.at("mlruns")))  # doctest: +SKIP
     """
     compressed = GZipMiddleware(
-        EntityTags(build(state)), minimum_size=COMPRESSED_BYTES, compresslevel=COMPRESSION
+        EntityTags(TimedRequests(build(state), state.times)),
+        minimum_size=COMPRESSED_BYTES,
+        compresslevel=COMPRESSION,
     )
     return Guard(compressed, state)
 
@@ -101,11 +111,11 @@ def build(state: AppState) -> FastAPI:
         dependencies=[Depends(_admit)],
         generate_unique_id_function=lambda route: route.name,
         exception_handlers={
-            Refusal: http_errors.on_refusal,
-            HttpError: http_errors.on_refusal,
-            RequestValidationError: http_errors.on_invalid,
-            HTTPException: http_errors.on_http_error,
-            Exception: http_errors.on_crash,
+            Refusal: _for_browsers(http_errors.on_refusal),
+            HttpError: _for_browsers(http_errors.on_refusal),
+            RequestValidationError: _for_browsers(http_errors.on_invalid),
+            HTTPException: _for_browsers(http_errors.on_http_error),
+            Exception: _for_browsers(http_errors.on_crash),
         },
     )
     api.state.shared = state
@@ -113,7 +123,25 @@ def build(state: AppState) -> FastAPI:
         api.include_router(routes.ROUTER, prefix=PREFIX)
     api.include_router(change_routes.FILES, prefix=PREFIX)
     api.include_router(page_routes.ROUTER)
+    api.include_router(metric_routes.ROUTER)
     return api
+
+
+def _for_browsers(handle: ErrorHandler) -> ErrorHandler:
+    """Return a handler that answers a person's browser with a page; scripts and programs get the document."""
+
+    async def handled(request: Request, error: Exception) -> Response:
+        answer = await handle(request, error)
+        if "text/html" not in request.headers.get("accept", ""):
+            return answer
+        is_unknown = isinstance(error, HTTPException) and error.status_code == HTTPStatus.NOT_FOUND
+        detail = "" if is_unknown else json.loads(bytes(answer.body))["detail"]
+        page = page_routes.error_page(HTTPStatus(answer.status_code), detail)
+        if "Retry-After" in answer.headers:
+            page.headers["Retry-After"] = answer.headers["Retry-After"]
+        return page
+
+    return handled
 
 
 class Guard:

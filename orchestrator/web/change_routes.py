@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.datastructures import Headers
 from fastapi.routing import APIRoute
 from pydantic import Field
@@ -125,7 +125,7 @@ class Priority(Body):
 
 @dataclass(frozen=True)
 class Example:
-    """Small search-space file."""
+    """Search-space file to begin with."""
 
     name: str
     text: str
@@ -195,9 +195,13 @@ FILES = APIRouter(route_class=FileRoute)
 
 
 @ROUTER.get("/example")
-def example() -> Example:
-    """Show a small search-space file that runs on every machine."""
-    return Example(templates.EXAMPLE_NAME, templates.EXAMPLE)
+def example(
+    name: Annotated[str | None, Query(max_length=64, description="Name of a shipped file.")] = None,
+) -> Example:
+    """Show a shipped search-space file, or a small one that runs on every machine."""
+    if name is None:
+        return Example(templates.EXAMPLE_NAME, templates.EXAMPLE)
+    return Example(name, templates.search_space(name))
 
 
 @FILES.post("/validate", openapi_extra=_yaml_request("sizes"))

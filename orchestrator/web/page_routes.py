@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from http import HTTPStatus
 from importlib.resources import files
 from typing import get_args
 
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from orchestrator.api import templates
 from orchestrator.errors import NotFound
 from orchestrator.ledger.sweeps.records import SweepState
 from orchestrator.web.sweep_routes import SweepId
@@ -34,20 +36,26 @@ _ASSET_CACHE = "public, max-age=60"
 
 @ROUTER.get("/")
 def home_page() -> HTMLResponse:
-    """Show the queue and all sweeps."""
+    """Show all sweeps and the queue."""
     return _page("home.html", states=STATES)
 
 
 @ROUTER.get("/start")
 def start_page() -> HTMLResponse:
     """Show the form that starts a sweep."""
-    return _page("start.html")
+    return _page("start.html", shipped=templates.tasks())
 
 
 @ROUTER.get("/machines")
 def machines_page() -> HTMLResponse:
     """Show the machines and their use."""
     return _page("machines.html")
+
+
+@ROUTER.get("/people")
+def people_page() -> HTMLResponse:
+    """Show users, their quotas and the audit log."""
+    return _page("people.html")
 
 
 @ROUTER.get("/sign-in")
@@ -66,6 +74,17 @@ def sweep_page(sweep_id: SweepId) -> HTMLResponse:
 def trial_page(sweep_id: SweepId, number: Number) -> HTMLResponse:
     """Show a trial, or a confirmation with `role=confirmation` in the address."""
     return _page("trial.html", sweep_id=sweep_id, number=number)
+
+
+def error_page(status: HTTPStatus, detail: str) -> HTMLResponse:
+    """Return the page of an error, with links that lead out of it.
+
+    Args:
+        status: Status of the answer.
+        detail: Text of the error, or empty for an unknown address.
+    """
+    title = "Page not found" if not detail else status.phrase
+    return _page("error.html", status, title=title, detail=detail)
 
 
 @ROUTER.get("/assets/{name}")
@@ -92,5 +111,5 @@ def _asset(name: str) -> bytes:
     return files("orchestrator.web").joinpath("assets", name).read_bytes()
 
 
-def _page(template: str, **values: object) -> HTMLResponse:
-    return HTMLResponse(_templates().get_template(template).render(**values))
+def _page(template: str, status: HTTPStatus = HTTPStatus.OK, **values: object) -> HTMLResponse:
+    return HTMLResponse(_templates().get_template(template).render(**values), status)

@@ -56,7 +56,15 @@ def points(chrome: webdriver.Chrome) -> list[int]:
 
 def views(sweep_id: str = sweeps.SWEEP_ID) -> tuple[str, ...]:
     """Return the paths of all pages that the service serves, with those of a sweep and of a trial of it."""
-    return "/sign-in", "/", "/machines", "/start", f"/sweeps/{sweep_id}", f"/sweeps/{sweep_id}/trials/7"
+    return (
+        "/sign-in",
+        "/",
+        "/machines",
+        "/people",
+        "/start",
+        f"/sweeps/{sweep_id}",
+        f"/sweeps/{sweep_id}/trials/7",
+    )
 
 
 def open_view(chrome: webdriver.Chrome, address: str, path: str) -> None:

@@ -7,14 +7,14 @@ read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.tables import LEASE, SUBMISSION, SWEEP, TALLY
+from orchestrator.ledger.tables import LEASE, OUTBOX, SUBMISSION, SWEEP, TALLY
 
 _BEGUN = select(SWEEP.c.id, SWEEP.c.created_at).order_by(SWEEP.c.created_at, SWEEP.c.id)
 _SUBMITTED = select(SUBMISSION.c.sweep_id, SUBMISSION.c.at, SUBMISSION.c.owner).order_by(
@@ -107,6 +107,28 @@ def versions(ledger: Ledger) -> dict[str, SweepVersion]:
         return {**found, **waiting}
 
     return ledger.query(read)
+
+
+def oldest_pending(ledger: Ledger, sweeps: Collection[str]) -> float | None:
+    """Return the time of the oldest record of some sweeps that is not in MLflow, or None if all are.
+
+    One query for each sweep reads its first pending record by the index.
+    """
+
+    def read(connection: Connection) -> list[int]:
+        found = [
+            connection.execute(
+                select(OUTBOX.c.at_ms)
+                .where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
+                .order_by(OUTBOX.c.seq)
+                .limit(1)
+            ).scalar()
+            for sweep_id in sweeps
+        ]
+        return [at for at in found if at is not None]
+
+    times = ledger.query(read)
+    return min(times) / 1000 if times else None
 
 
 def earlier_of_file(ledger: Ledger, sweep_id: str, document: Mapping[str, Any]) -> str | None:

@@ -94,7 +94,7 @@ def total_violation(constraints: Constraints, metrics: Mapping[str, float]) -> f
         metrics: Metrics of the trial at its best step. A constraint on a missing metric counts as satisfied.
     """
     broken = (violation(metrics[name], **bounds) for name, bounds in constraints.items() if name in metrics)
-    return sum(max(0.0, amount) for amount in broken)
+    return sum((max(0.0, amount) for amount in broken), 0.0)
 
 
 def ranked(

@@ -327,7 +327,7 @@ def cost(
         trials_limit=trials_limit,
         elapsed_seconds=used.hours * _HOUR,
         elapsed_limit_seconds=None if hours is None else hours * _HOUR,
-        compute_seconds=sum(end - start for start, end, _, _ in spans),
+        compute_seconds=sum((end - start for start, end, _, _ in spans), 0.0),
         core_hours=sum(cores * (end - start) for start, end, cores, _ in spans) / _HOUR,
         gpu_hours=used.gpu_hours,
         gpu_hours_limit=limits.get("gpu_hours"),

@@ -1,38 +1,49 @@
-// The queue, and the list of all sweeps.
+// The list of all sweeps, the running ones first; the queue, if a sweep waits; and the comparison of chosen sweeps.
 
 import { watch } from "./events.js";
-import { all, refresher, request, signedIn } from "./requests.js";
-import { announce, element, minute, number, settled, show } from "./shown.js";
-import { badge, bar, fill, sortable, sweepLink } from "./tables.js";
+import { all, refresher, request, showProblem, signedIn } from "./requests.js";
+import { ago, announce, duration, element, minute, number, settled, show } from "./shown.js";
+import { anchor, badge, bar, fill, sortable, sweepAddress } from "./tables.js";
 
 const ROWS = 50;
-const DETAILS_MS = 10_000;
-const MOST_DETAILS = 20;
-const FINISHED = new Set(["COMPLETE", "FAILED", "INTERRUPTED"]);
+const MOST_RUNNING = 50;
+const MOST_LETTERS = 32; // of a name; the middle of a longer one is left out
+const OVER = new Set(["COMPLETE", "FAILED", "INTERRUPTED"]);
 
 const order = { sort: "created_at", descending: true };
 const cursors = [null]; // of the pages up to the one that is shown
-const details = new Map(); // progress and weight of sweeps that run or wait
-let queue = [];
+const compared = new Set();
+let user = null;
 let list = { sweeps: [], total: 0, next: null };
 let asked = 0;
 
 const refresh = refresher(() => all([readQueue(), readList()]));
-const refreshDetails = refresher(readDetails, DETAILS_MS);
 
 async function readQueue() {
-  ({ queue } = await request("/queue"));
-  paintQueue();
+  const waiting = (await request("/queue")).queue.filter((entry) => entry.position !== null);
+  element("queue-section").hidden = waiting.length === 0;
+  fill(element("queue"), waiting, (entry) => entry.sweep, (entry) => [
+    entry.position, shortLink(entry.sweep), entry.owner, entry.priority_class,
+    entry.expected_start === null ? "unknown" : minute(entry.expected_start), entry.why,
+  ]);
 }
 
 async function readList() {
   asked += 1;
   const mine = asked;
-  const found = await request(`/sweeps?${query()}`);
+  const [found, running] = await Promise.all([request(`/sweeps?${query()}`), readRunning()]);
   if (mine !== asked) return; // the user has meanwhile asked for another page
-  list = found;
-  paintList();
-  refreshDetails();
+  const first = new Set(running.map(({ id }) => id));
+  list = { ...found, sweeps: [...running, ...found.sweeps.filter(({ id }) => !first.has(id))] };
+  paintList(found.sweeps.length);
+}
+
+// The newest running sweeps, which the first page in the usual order shows before all others.
+async function readRunning() {
+  const { state = "RUNNING", ...others } = Object.fromEntries(filters());
+  const isUsual = order.sort === "created_at" && order.descending && cursors.length === 1;
+  if (!isUsual || state !== "RUNNING") return [];
+  return (await request(`/sweeps?${new URLSearchParams({ ...others, state, limit: MOST_RUNNING })}`)).sweeps;
 }
 
 function query() {
@@ -43,74 +54,134 @@ function query() {
   return chosen;
 }
 
-const filters = () => [...new FormData(element("filter"))].filter(([, value]) => value !== "");
-
-async function readDetails() {
-  const active = list.sweeps.filter((sweep) => !FINISHED.has(sweep.state)).map((sweep) => sweep.id);
-  const wanted = [...new Set([...queue.map((entry) => entry.sweep), ...active])].slice(0, MOST_DETAILS);
-  await all(wanted.map(async (sweep) => {
-    const path = `/sweeps/${encodeURIComponent(sweep)}`;
-    const [{ status, ends_at: endsAt }, { weight }] = await Promise.all([request(`${path}/live`), request(path)]);
-    details.set(sweep, { progress: status.progress, endsAt, weight });
-  }));
-  paintQueue();
-  paintList();
+function filters() {
+  const chosen = [...new FormData(element("filter"))].filter(([name, value]) => value !== "" && name !== "mine");
+  return element("filter").elements.mine.checked ? [...chosen.filter(([name]) => name !== "owner"), ["owner", user.name]] : chosen;
 }
 
-function paintQueue() {
-  element("queue-empty").hidden = queue.length > 0;
-  fill(element("queue"), queue, (entry) => entry.sweep, (entry) => [
-    entry.position, sweepLink(entry.sweep), entry.owner, entry.priority_class, number(details.get(entry.sweep)?.weight),
-    entry.share, entry.running, entry.wanted, start(entry), entry.why,
-  ]);
-}
-
-function start(entry) {
-  if (!entry.position) return null;
-  return entry.expected_start === null ? "unknown" : minute(entry.expected_start);
-}
-
-function paintList() {
+function paintList(count) {
   fill(element("sweeps"), list.sweeps, (sweep) => sweep.id, (sweep) => {
-    const { progress, endsAt } = details.get(sweep.id) ?? {};
+    const isOver = OVER.has(sweep.state);
     return [
-      sweepLink(sweep.id), state(sweep), sweep.task, sweep.owner, trials(sweep, progress), number(sweep.best_value),
-      sweep.best_value === null ? "" : sweep.metric, minute(sweep.created_at), FINISHED.has(sweep.state) ? "" : minute(endsAt),
+      choice(sweep.id), shortLink(sweep.id), state(sweep), trials(sweep), best(sweep), isOver ? "" : left(sweep.time_left),
+      duration(sweep.cost?.elapsed_seconds), duration(sweep.cost?.compute_seconds), sweep.owner, ago(sweep.created_at),
     ];
   });
   const first = (cursors.length - 1) * ROWS;
-  const page = list.total ? `${first + 1} to ${first + list.sweeps.length} of ${list.total}` : "none";
-  show("page", page);
+  show("page", list.total ? `${first + 1} to ${first + count} of ${list.total}` : "none");
   element("sweeps-empty").hidden = list.sweeps.length > 0;
   element("earlier").disabled = cursors.length === 1;
   element("later").disabled = list.next === null;
+  const running = list.sweeps.filter((sweep) => sweep.state === "RUNNING").length;
+  document.title = running ? `● ${running} running – Sweeps` : "Sweeps";
+  offerComparison();
+}
+
+function shortLink(id) {
+  const half = (MOST_LETTERS - 1) / 2;
+  const link = anchor(sweepAddress(id), id.length > MOST_LETTERS ? `${id.slice(0, Math.ceil(half))}…${id.slice(-Math.floor(half))}` : id);
+  link.title = id;
+  return link;
+}
+
+function choice(id) {
+  const box = document.createElement("input");
+  box.type = "checkbox";
+  box.dataset.sweep = id;
+  box.setAttribute("aria-label", `compare ${id}`);
+  box.toggleAttribute("checked", compared.has(id));
+  return box;
 }
 
 function state(sweep) {
-  if (!sweep.reason) return badge(sweep.state);
+  const text = sweep.reason ?? (sweep.state === "RUNNING" && sweep.state_text !== "running" ? sweep.state_text : "");
+  if (!text) return badge(sweep.state);
   const shown = document.createElement("span");
   const reason = document.createElement("span");
   reason.className = "reason";
-  reason.textContent = sweep.reason;
+  reason.textContent = text.trim().split("\n").at(-1);
+  reason.title = text;
   shown.append(badge(sweep.state), reason);
   return shown;
 }
 
-function trials(sweep, progress) {
-  if (!progress || FINISHED.has(sweep.state)) {
-    const failed = sweep.trials.FAILED ? ` (${sweep.trials.FAILED} failed)` : "";
-    return `${settled(sweep.trials)}${failed}`;
-  }
+function trials(sweep) {
   const done = settled(sweep.trials);
+  const limit = sweep.cost?.trials_limit ?? null;
+  const others = [["PRUNED", "pruned"], ["FAILED", "failed"]]
+    .filter(([name]) => sweep.trials[name]).map(([name, text]) => `${sweep.trials[name]} ${text}`);
+  const text = [limit === null ? String(done) : `${done} of ${limit}`, ...others].join(", ");
+  if (OVER.has(sweep.state) || limit === null) return text;
   const shown = document.createElement("span");
-  shown.append(bar(done, progress.wanted, `trials of ${sweep.id}`), ` ${done} of ${progress.wanted}`);
+  shown.append(bar(done, limit, `trials of ${sweep.id}`), ` ${text}`);
   return shown;
+}
+
+// The best value, with its metric and the trial that has it.
+function best(sweep) {
+  if (sweep.best_value === null) return sweep.on_front ? `${sweep.on_front} on the Pareto front` : "";
+  const of = [sweep.chosen, sweep.best].find((trial) => trial?.key === sweep.best_trial) ?? null;
+  const shown = document.createElement("span");
+  const metric = document.createElement("span");
+  metric.className = "reason";
+  metric.textContent = of === null ? sweep.metric : `${sweep.metric}, trial ${of.label}${of.state === "RUNNING" ? ", running" : ""}`;
+  shown.append(number(sweep.best_value), metric);
+  return shown;
+}
+
+function left(estimate) {
+  if (estimate === null) return "";
+  const shown = document.createElement("span");
+  shown.textContent = `about ${duration(estimate.likely)}`;
+  shown.title = `${duration(estimate.low)} to ${duration(estimate.high)}, ${estimate.basis}`;
+  return shown;
+}
+
+function offerComparison() {
+  const count = compared.size;
+  element("compare").disabled = count < 2;
+  show("compare-hint", count === 0 ? "Choose two or more sweeps." : `${count} chosen`);
+}
+
+async function compare() {
+  element("comparison-section").hidden = false;
+  element("comparison").replaceChildren("Comparing ...");
+  const query = new URLSearchParams([...compared].map((id) => ["sweep", id]));
+  const found = await showProblem(() => request(`/compare?${query}`));
+  element("comparison").replaceChildren(...(found?.tables ?? []).flatMap(titled));
+  element("comparison-section").focus();
+}
+
+function titled({ title, header, rows, sentences }) {
+  const heading = document.createElement("h3");
+  heading.textContent = title;
+  const wide = document.createElement("div");
+  wide.className = "wide";
+  const table = document.createElement("table");
+  table.setAttribute("aria-label", title);
+  const head = table.createTHead().insertRow();
+  for (const name of header) {
+    const cell = document.createElement("th");
+    cell.scope = "col";
+    cell.textContent = name;
+    head.append(cell);
+  }
+  fill(table.createTBody(), rows.map((row, index) => ({ row, index })), ({ index }) => index, ({ row }) => row);
+  wide.append(table);
+  const below = sentences.map((sentence) => {
+    const line = document.createElement("p");
+    line.textContent = sentence;
+    return line;
+  });
+  return [heading, ...(rows.length ? [wide] : []), ...below];
 }
 
 // Another order or filter begins at the first page, and stays in the address for a link.
 async function chosen() {
   cursors.splice(1);
-  history.replaceState(null, "", `?${new URLSearchParams(filters())}`);
+  const mine = ["mine", element("filter").elements.mine.checked ? "on" : "off"];
+  const fields = [...new FormData(element("filter"))].filter(([name, value]) => value !== "" && name !== "mine");
+  history.replaceState(null, "", `?${new URLSearchParams([...fields, mine])}`);
   await turned();
 }
 
@@ -123,11 +194,6 @@ async function turned() {
   }
 }
 
-for (const [name, value] of new URLSearchParams(location.search)) {
-  const field = element("filter").elements[name];
-  if (field) field.value = value;
-}
-element("filter").addEventListener("input", chosen);
 element("filter").addEventListener("submit", (event) => event.preventDefault());
 sortable(element("sort"), order, chosen);
 element("earlier").addEventListener("click", () => {
@@ -138,6 +204,19 @@ element("later").addEventListener("click", () => {
   cursors.push(list.next);
   turned();
 });
+element("sweeps").addEventListener("change", ({ target }) => {
+  if (target.checked) compared.add(target.dataset.sweep);
+  else compared.delete(target.dataset.sweep);
+  offerComparison();
+});
+element("compare").addEventListener("click", compare);
 
-await signedIn();
+user = await signedIn();
+const given = new URLSearchParams(location.search);
+for (const [name, value] of given) {
+  const field = element("filter").elements[name];
+  if (field && name !== "mine") field.value = value;
+}
+element("filter").elements.mine.checked = given.has("mine") ? given.get("mine") === "on" : user.role === "member" && !given.has("owner");
+element("filter").addEventListener("input", chosen);
 watch({ listed: true }, refresh);

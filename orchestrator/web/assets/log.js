@@ -20,14 +20,16 @@ export function followLog(path) {
     try {
       const part = await request(end === null ? path : `${path}${path.includes("?") ? "&" : "?"}start=${end}`);
       const isAtEnd = shown.scrollTop + shown.clientHeight >= shown.scrollHeight - 5;
-      if (part.size < (end ?? 0)) shown.textContent = ""; // the log has begun anew
+      if (part.size < (end ?? 0)) shown.textContent = ""; // the log has started again
       if (part.text) shown.append(part.text);
       end = part.end;
       while (shown.textContent.length > MOST_CHARACTERS && shown.childNodes.length > 1) shown.firstChild.remove();
       if (isAtEnd) shown.scrollTop = shown.scrollHeight;
-      problem.textContent = "";
+      problem.className = "empty";
+      problem.textContent = part.size ? "" : part.note ?? "No log yet.";
     } catch (error) {
-      problem.textContent = error.message;
+      problem.className = error.status === 404 ? "empty" : "problem"; // a trial without a log is ordinary
+      problem.textContent = error.status === 404 ? `No log. ${error.parts?.remedy ?? ""}` : error.message;
     } finally {
       isReading = false;
     }

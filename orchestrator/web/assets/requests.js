@@ -1,10 +1,14 @@
 // Requests to the API, their problems, and the user who has signed in.
 
+import { showMissing } from "./missing.js";
 import { announce, element, show } from "./shown.js";
 
 const CHANGE = { "X-Sweep-Change": "1", "Content-Type": "application/json" };
 const NEXT = "page after signing in";
 const PATIENCE_MS = 90_000; // the server waits up to 60 s for the check of a file
+
+// Whether an error is about the sweep or the trial of the page itself.
+const isOfPage = (where) => where === "sweep" || String(where).startsWith(`${document.body.dataset.sweep}-`);
 
 export const EVERY_MS = 2_000;
 export const RETRY_MS = 5_000;
@@ -74,6 +78,10 @@ export function refresher(read, every = EVERY_MS) {
       await read();
       show("refresh-problem", "");
     } catch (error) {
+      if (error.status === 404 && isOfPage(error.parts?.where)) {
+        showMissing(request);
+        return; // what does not exist is not read again
+      }
       show("refresh-problem", error.message);
       announce("refresh", error.message);
       isAsked = true;

@@ -29,6 +29,29 @@ export function duration(seconds) {
   return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`;
 }
 
+const UNITS = [[86_400, "day"], [3_600, "h"], [60, "min"], [1, "s"]];
+const ZONE = new Intl.DateTimeFormat().resolvedOptions().timeZone;
+const DATED_SECONDS = 7 * 86_400; // from this age on the date says more than the number of days
+
+// A time relative to now, such as "2 min ago" or "in 3 days", with the date and the time zone as hover text.
+export function ago(seconds) {
+  if (seconds === null || seconds === undefined) return "";
+  const distance = Date.now() / 1000 - seconds;
+  const shown = document.createElement("time");
+  shown.dateTime = new Date(seconds * 1000).toISOString();
+  shown.title = `${time(seconds)}, ${ZONE}`;
+  shown.textContent = Math.abs(distance) > DATED_SECONDS ? minute(seconds) : relative(distance);
+  return shown;
+}
+
+function relative(distance) {
+  const [size, name] = UNITS.find(([unit]) => Math.abs(distance) >= unit) ?? [1, "s"];
+  const count = Math.floor(Math.abs(distance) / size);
+  if (count < 1) return "now";
+  const amount = name === "day" ? plural(count, name) : `${count} ${name}`;
+  return distance > 0 ? `${amount} ago` : `in ${amount}`;
+}
+
 // Trials that will not run again, of their numbers by state.
 export const settled = (states) => ["COMPLETE", "PRUNED", "DIVERGED", "FAILED"].reduce((sum, state) => sum + (states[state] ?? 0), 0);
 

@@ -2,7 +2,10 @@ import { nextPage, request, showProblem } from "./requests.js";
 import { element } from "./shown.js";
 
 async function signIn(token) {
-  const user = await showProblem(() => request("/session", "POST", { token }));
+  const user = await showProblem(() => request("/session", "POST", { token }).catch((error) => {
+    if (error.status !== 401) throw error;
+    throw new Error("This token is unknown or has expired. Ask an admin for a new one.", { cause: error });
+  }));
   if (user) location.assign(nextPage());
 }
 

@@ -1,4 +1,4 @@
-// The form that starts a sweep: an example to begin with, and what the file would run while it is written.
+// The form that starts a sweep: files to begin with, and what the file would run while it is written.
 
 import { confirmed } from "./dialogs.js";
 import { request, showProblem, signedIn } from "./requests.js";
@@ -79,6 +79,37 @@ function select(line) {
   text.scrollTop = (text.scrollHeight / written.length) * Math.max(0, line - 5); // the lines before it stay in view
 }
 
+// Replaces the text by that of another file, and checks it at once; asks first if there is a text.
+async function insert(what, read) {
+  if (element("text").value.trim() && !(await confirmed(`Replace the text by ${what}?`, "Replace it"))) return;
+  const found = await showProblem(read);
+  if (!found) return;
+  element("name").value = found.name;
+  element("text").value = found.text;
+  changed();
+  clearTimeout(timer);
+  check();
+}
+
+const insertFile = (sent) => insert(sent.name, async () => ({
+  name: sent.name.replace(/\.ya?ml$/, "").replace(/[^A-Za-z0-9_-]+/g, "-"), text: await sent.text(),
+}));
+
+// Fills the form with the file of a sweep; of a trial, with its settings as the only ones to try.
+async function repeat(sweep, trial) {
+  const path = `/sweeps/${encodeURIComponent(sweep)}`;
+  const [{ text, profile }, found] = await Promise.all([request(path), trial === null ? null : request(`${path}/trials/${trial}`)]);
+  const name = sweep.replace(/-[0-9a-f]{8}$/, "").replace(new RegExp(`-${profile ?? ""}$`), "");
+  element("profile").value = profile ?? "full";
+  element("new").checked = true;
+  if (found !== null) {
+    element("overrides").value = [`try=${JSON.stringify([found.trial.params])}`, "budget.trials=1"].join("\n");
+  }
+  if (found !== null) element("overrides").closest("details").open = true;
+  show("from", `Again: ${sweep}${trial === null ? "" : `, with the settings of trial ${trial} first`}. Change what should differ.`);
+  await insert(sweep, () => ({ name, text }));
+}
+
 function changed() {
   key = crypto.randomUUID();
   clearTimeout(timer);
@@ -87,15 +118,21 @@ function changed() {
 
 element("submit").addEventListener("input", changed);
 element("refusals").addEventListener("click", ({ target }) => target.dataset.line && select(Number(target.dataset.line)));
-element("example").addEventListener("click", async () => {
-  if (element("text").value.trim() && !(await confirmed("Replace the text by the example?", "Replace it"))) return;
-  const example = await showProblem(() => request("/example"));
-  if (!example) return;
-  element("name").value ||= example.name;
-  element("text").value = example.text;
-  changed();
-  clearTimeout(timer);
-  check();
+element("example").addEventListener("click", () => insert("the example", () => request("/example")));
+element("shipped").addEventListener("change", async ({ target }) => {
+  const { value: name } = target;
+  if (name) await insert(name, () => request(`/example?${new URLSearchParams({ name })}`));
+  target.value = "";
+});
+element("upload").addEventListener("change", async ({ target }) => {
+  if (target.files.length) await insertFile(target.files[0]);
+  target.value = "";
+});
+element("text").addEventListener("dragover", (event) => event.preventDefault());
+element("text").addEventListener("drop", (event) => {
+  if (!event.dataTransfer.files.length) return;
+  event.preventDefault();
+  insertFile(event.dataTransfer.files[0]);
 });
 element("submit").addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -110,3 +147,5 @@ element("submit").addEventListener("submit", async (event) => {
 const user = await signedIn();
 element("submit").hidden = user.role === "viewer";
 element("viewer").hidden = user.role !== "viewer";
+const given = new URLSearchParams(location.search);
+if (given.has("sweep") && user.role !== "viewer") await showProblem(() => repeat(given.get("sweep"), given.get("trial")));

@@ -9,7 +9,7 @@ import { isFiltered, leaderboard, readTrials } from "./leaderboard.js";
 import { followLog } from "./log.js";
 import { refresher, request, showProblem, signedIn } from "./requests.js";
 import { announce, duration, element, number, parameters, plural, setting, settled, show, time } from "./shown.js";
-import { fill, trialLink } from "./tables.js";
+import { copyButton, fill, trialLink } from "./tables.js";
 
 const SWEEP = document.body.dataset.sweep;
 const HERE = `/sweeps/${encodeURIComponent(SWEEP)}`;
@@ -109,20 +109,6 @@ function showCommands({ run, resume, export: exported, python }) {
   if (place.dataset.shown === wanted) return;
   place.dataset.shown = wanted;
   place.replaceChildren(...known.map(([label, text]) => copyButton(label, text)));
-}
-
-function copyButton(label, content) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "copy";
-  button.textContent = label;
-  button.title = content;
-  button.addEventListener("click", () => showProblem(async () => {
-    await navigator.clipboard.writeText(content);
-    announce("copy", `Copied: ${content}`);
-    button.dataset.copied = "yes";
-  }));
-  return button;
 }
 
 function showFacts({ status, budget, ends_at: endsAt }) {
@@ -297,4 +283,5 @@ leaderboard(HERE, SWEEP, async (shown) => {
 }, lightCurve);
 
 user = await signedIn();
+element("again-link").hidden = user.role === "viewer";
 watch({ sweep: SWEEP }, refresh);

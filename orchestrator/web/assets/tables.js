@@ -1,5 +1,7 @@
 // Tables that keep their rows, the focus and the selection while their values change.
 
+import { announce } from "./shown.js";
+
 // Rows are kept by their key. Only cells that differ are written, and only rows out of place are moved, because
 // a browser takes the focus from what is moved.
 export function fill(body, rows, key, cells) {
@@ -118,4 +120,24 @@ export function bar(value, most, label) {
   shown.setAttribute("value", value);
   shown.setAttribute("aria-label", label);
   return shown;
+}
+
+// A button that copies a text, or shows it where the browser forbids that: without TLS, on other machines.
+export function copyButton(label, content) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.title = content;
+  button.textContent = label;
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(content);
+    } catch {
+      button.textContent = content;
+      return;
+    }
+    announce("copy", `Copied: ${content}`);
+    button.dataset.copied = "yes";
+  });
+  return button;
 }

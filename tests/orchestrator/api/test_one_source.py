@@ -76,7 +76,9 @@ def test_all_views_agree(
             assert (view.chosen.key, view.chosen.value) == (summary.chosen.row.key, summary.chosen.row.value)
         assert asdict(view)["best"]["params"] == dict(running.params)
     assert page.status.improvement == answered.status.improvement == summary.improvement
-    assert f"best val/accuracy {number(best.value)} ({best.key}, running)" in printed
+    assert (
+        f"best val/accuracy {number(best.value)} (trial {best.label}, running, step {best.step} of" in printed
+    )
     assert time_left(left) in printed
     assert used(summary.cost) in printed
     assert used(summary.cost) in note

@@ -26,7 +26,8 @@ def test_report_of_a_running_sweep(root: Path, capsys: pytest.CaptureFixture[str
     assert "Chosen: retrieval-laptop-0123abcd-7" in printed
     assert str(root / "reports" / sweeps.SWEEP_ID / "report.html") in printed
     assert f"--root {root}" in printed
-    assert (root / "reports" / sweeps.SWEEP_ID / "report.html").stat().st_size > 1_000_000
+    page = root / "reports" / sweeps.SWEEP_ID / "report.html"
+    assert 500_000 < page.stat().st_size < 1_500_000, "it contains plotly, packed"
 
 
 def test_report_to_a_file(root: Path, tmp_path: Path) -> None:

@@ -16,13 +16,12 @@ from orchestrator.driver.admission import OWNER
 from orchestrator.ledger.people import users as ledger_users
 from orchestrator.ledger.people.users import MOST_SESSIONS, digest
 from orchestrator.ledger.tables import SERVICE_SESSION
-from orchestrator.web import page_routes
 from orchestrator.web.access import ACCESS, CHANGE_HEADER, COOKIE, Level
 from orchestrator.web.app_state import BAD_TOKENS_A_MINUTE, KEY_SECONDS, OneTimeKey
 from orchestrator.web.read_cache import FRESH_SECONDS
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
-from tests.orchestrator.web.routes import ROUTES
+from tests.orchestrator.web.routes import ROUTES, path_of
 from tests.orchestrator.web.server import Client
 
 ALLOWED: dict[Level, set[str | None]] = {
@@ -45,8 +44,7 @@ def test_every_route_is_in_the_table() -> None:
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_route_admits_whom_the_table_names(reader: Client, route: APIRoute) -> None:
     """A request that passes has an empty body or an unknown target, so that nothing changes."""
-    path = route.path if route in page_routes.ROUTER.routes else f"/api/v1{route.path}"
-    path = path.format(sweep_id=sweeps.SWEEP_ID, number=0, name="nobody", owner="nobody")
+    path = path_of(route).format(sweep_id=sweeps.SWEEP_ID, number=0, name="nobody", owner="nobody")
     [method] = route.methods
     for user in (None, "vera", "bob", "ada", "grace"):
         answer = reader.send(method, path, user, content=None if method == "GET" else b"[]")

@@ -13,9 +13,8 @@ from fastapi.routing import APIRoute
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.web import page_routes
 from tests import sweeps
-from tests.orchestrator.web.routes import APP, ROUTES
+from tests.orchestrator.web.routes import APP, ROUTES, path_of
 from tests.orchestrator.web.server import QUEUED, Answer, Client
 
 ODD = st.sampled_from(
@@ -81,8 +80,7 @@ def _requests(draw: st.DrawFn, route: APIRoute) -> tuple[str, bytes | None, dict
     parts = {
         name: draw(st.just(value) | (WHOLE if name == "number" else ODD)) for name, value in known.items()
     }
-    path = route.path if route in page_routes.ROUTER.routes else f"/api/v1{route.path}"
-    path = path.format(**{name: quote(value, safe="") for name, value in parts.items()})
+    path = path_of(route).format(**{name: quote(value, safe="") for name, value in parts.items()})
     schema = _schema(route)
     described = [one for one in schema.get("parameters", ()) if one["in"] == "query" and draw(st.booleans())]
     query = {one["name"]: draw(_values(one)) for one in described}

@@ -1,0 +1,79 @@
+"""The list of sweeps: running ones first, those of the member, reasons of failures, and comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from orchestrator.ledger.sweeps.lease import Lease
+from tests import sweeps
+from tests.end_to_end import browser
+from tests.end_to_end.page import running, shown, sign_in
+from tests.orchestrator.ledger.examples import create_sweep
+from tests.orchestrator.web import server
+from tests.orchestrator.web.server import QUEUED, Client
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
+
+LONG = "a-very-long-name-of-a-sweep-that-would-push-all-columns-out-of-view-0123abce"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with server.served(tmp_path_factory.mktemp("home") / "mlruns") as served:
+        with served.workspace.ledger() as ledger:
+            failed = sweeps.sweep_record(
+                id=LONG, state="FAILED", reason="3 of 3 trials failed", created_at=sweeps.CREATED + 900.0
+            )
+            create_sweep(ledger, replace(failed, document={**failed.document, "name": "long"}))
+        yield served
+
+
+def row(chrome: webdriver.Chrome, sweep_id: str) -> str:
+    """Return the text of the row of a sweep, or an empty one."""
+    rows = chrome.find_elements(By.CSS_SELECTOR, f"#sweeps tr[data-key='{sweep_id}']")
+    return rows[0].text if rows else ""
+
+
+def test_the_list_answers_what_runs_and_what_failed(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    browser.until("the failed sweep", lambda: "3 of 3 trials failed" in row(chrome, LONG))
+    with client.workspace.ledger() as ledger, Lease(ledger, sweeps.SWEEP_ID), running(client, 8) as report:
+        report(40, 0.95)
+        browser.until("the best so far", lambda: "trial 8, running" in row(chrome, sweeps.SWEEP_ID))
+        first = chrome.find_element(By.CSS_SELECTOR, "#sweeps tr")
+        assert first.get_attribute("data-key") == sweeps.SWEEP_ID, "the running one first"
+        assert "8 of 9, 2 pruned, 1 failed" in first.text
+        assert chrome.title.startswith("● 1 running")
+    link = chrome.find_element(By.CSS_SELECTOR, f"#sweeps a[title='{LONG}']")
+    assert "…" in link.text
+    assert len(link.text) <= 32
+    assert QUEUED in shown(chrome, "queue")
+    browser.picture(chrome, "home")
+
+
+def test_a_member_sees_their_own_sweeps_first(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "bob")
+    browser.until("no sweep of Bob", lambda: shown(chrome, "page") == "none")
+    chrome.find_element(By.NAME, "mine").click()
+    browser.until("all sweeps", lambda: row(chrome, sweeps.SWEEP_ID))
+    assert "mine=off" in chrome.current_url
+    chrome.refresh()
+    browser.until("all sweeps after a reload", lambda: row(chrome, sweeps.SWEEP_ID))
+
+
+def test_chosen_sweeps_are_compared(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    browser.until("the sweeps", lambda: row(chrome, LONG))
+    compare = chrome.find_element(By.ID, "compare")
+    assert not compare.is_enabled()
+    for sweep_id in (LONG, sweeps.SWEEP_ID):
+        chrome.find_element(By.CSS_SELECTOR, f"input[data-sweep='{sweep_id}']").click()
+    browser.until("the choice", compare.is_enabled)
+    compare.click()
+    browser.until("the tables", lambda: chrome.find_elements(By.CSS_SELECTOR, "#comparison table"))
+    assert sweeps.SWEEP_ID in shown(chrome, "comparison")

@@ -1,0 +1,97 @@
+"""The page of a trial: what a person asks about it is answered without a click."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests import sweeps
+from tests.end_to_end import browser
+from tests.end_to_end.page import running, shown, sign_in
+from tests.orchestrator.web import server
+from tests.orchestrator.web.server import FILE, Client
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with server.served(tmp_path_factory.mktemp("trial") / "mlruns") as served:
+        yield served
+
+
+def open_trial(chrome: webdriver.Chrome, client: Client, number: int) -> None:
+    """Open the page of a trial, and wait until it shows its curve."""
+    chrome.get(f"{client.address}/sweeps/{sweeps.SWEEP_ID}/trials/{number}")
+    browser.until("the curve", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curve polyline.best"))
+
+
+def test_a_trial_is_compared_with_the_best_without_a_click(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "ada")
+    open_trial(chrome, client, 5)
+    assert "0.57" in shown(chrome, "best")
+    assert chrome.title.startswith("PRUNED 0.57")
+    assert "val/accuracy, last" in shown(chrome, "latest")
+    browser.until("the rank", lambda: shown(chrome, "rank") == "rank 4 of 7")
+    assert shown(chrome, "best-title") == "best (7)"
+    cells = chrome.find_elements(By.CSS_SELECTOR, "#parameters tr[data-key=learning_rate] td")
+    assert [cell.text for cell in cells[:3]] == ["learning_rate", "0.006", "0.008"]
+    assert cells[3].find_elements(By.TAG_NAME, "circle")
+    legend = shown(chrome, "curve-legend")
+    assert "train/accuracy" in legend
+    assert "best: trial 7" in legend
+    assert "of 6 others" in legend
+    assert "proposed" in shown(chrome, "times")
+    link = chrome.find_element(By.LINK_TEXT, "Again with changes")
+    assert str(link.get_attribute("href")).endswith(f"/start?sweep={sweeps.SWEEP_ID}&trial=5")
+    browser.picture(chrome, "trial-pruned")
+    link.click()
+    browser.until("the form", lambda: "Again: " in shown(chrome, "from"))
+    assert 'try=[{"' in str(chrome.find_element(By.ID, "overrides").get_attribute("value"))
+    assert chrome.find_element(By.ID, "name").get_attribute("value") == "retrieval"
+    text = chrome.find_element(By.ID, "text").get_attribute("value")
+    assert text == FILE
+
+
+def test_the_next_trial_by_rank_and_another_metric_are_one_action_away(
+    chrome: webdriver.Chrome, client: Client
+) -> None:
+    sign_in(chrome, client, "vera")
+    open_trial(chrome, client, 6)
+    browser.until("the rank", lambda: shown(chrome, "rank") == "rank 2 of 7")
+    chrome.find_element(By.ID, "metric").send_keys("val/loss")
+    browser.until("another metric", lambda: "this trial: val/loss" in shown(chrome, "curve-legend"))
+    chrome.find_element(By.ID, "better").send_keys(Keys.ENTER)
+    browser.until("the best trial", lambda: shown(chrome, "name") == "Trial 7")
+    browser.until("its rank", lambda: shown(chrome, "rank") == "rank 1 of 7")
+    assert not chrome.find_element(By.ID, "better").is_displayed()
+    assert not chrome.find_elements(By.LINK_TEXT, "Again with changes"), "a viewer starts no sweeps"
+    copy = chrome.find_element(By.CSS_SELECTOR, "#checkpoints button.copy")
+    assert copy.get_attribute("title")
+
+
+def test_a_failed_trial_says_why_and_opens_its_log(chrome: webdriver.Chrome, client: Client) -> None:
+    log = client.workspace.paths.log(sweeps.SWEEP_ID, f"{sweeps.SWEEP_ID}-3")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("step 40\nval/accuracy is nan\n")
+    sign_in(chrome, client, "vera")
+    open_trial(chrome, client, 3)
+    assert shown(chrome, "reason") == "val/accuracy is nan"
+    assert "retry-failed" in shown(chrome, "next-step")
+    browser.until("the log", lambda: "step 40" in shown(chrome, "log"))
+    browser.picture(chrome, "trial-failed")
+
+
+def test_a_running_trial_is_followed(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    with running(client, 30) as report:
+        report(40, 0.6)
+        open_trial(chrome, client, 30)
+        report(80, 0.95)
+        browser.until("its step", lambda: shown(chrome, "counts") == "80 of 200")
+        browser.until("its rank", lambda: shown(chrome, "rank") == "rank 1 of 8")
+        assert shown(chrome, "best") == "0.95 at step 80"
