@@ -105,6 +105,15 @@ def check_names(file: ExperimentFile) -> None:
                 what = "parts" if kind == "parts" else "arms"
                 path = ("profiles", name, kind, *(() if kind == "only" else (key,)))
                 raise Violation(path, f"must name one of the {what}", nearest(key, known), f"`{key}`")
+    if file.controls is not None:
+        if file.compare.solved is None:
+            must = "requires `compare.solved`"
+            raise Violation(("controls",), must, "For example compare: {solved: {at: 0.9}}.", "")
+        for key in ("positive", "negative"):
+            for index, arm in enumerate(getattr(file.controls, key)):
+                if arm not in file.arms:
+                    path = ("controls", key, index)
+                    raise Violation(path, "must name an arm", nearest(arm, file.arms), f"`{arm}`")
     for index, claim in enumerate(file.claims):
         for key in ("better", "than"):
             arm = getattr(claim, key)

@@ -18,6 +18,7 @@ from orchestrator.report.figures import style
 from orchestrator.report.history import SCORED
 from orchestrator.report.html import Cell, Lead, ReportSection, Table, TableRow
 from orchestrator.report.markdown import bullets, plain, table
+from orchestrator.report.statistics import median_interval, share_interval
 from orchestrator.report.summary import MEMORYLESS
 
 
@@ -31,13 +32,13 @@ class PageTable:
     rows: tuple[tuple[str, ...], ...]
 
 
-CLAIMS, BY_LENGTH = "Claims", "By length"
+CLAIMS, BY_LENGTH, SOLVED = "Claims", "By length", "Solved"
 """Titles of optional tables."""
 
 CHANCE = "chance"
 """Name of the best constant answer among the controls."""
 
-_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "median", "best", "chance")
+_MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "mean", "best", "chance")
 
 MOST_SIZES = 4
 """Largest number of network sizes in a summary; the table `Data` has the size of every arm."""
@@ -138,14 +139,16 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
     stated = _is_stated(results, hypothesis=True)
     yield PageTable(
         "Beside what is stated" if stated else "Beside the paper",
-        "The mean over seeds, ± half of its interval of 95 % confidence (Student's t over the seeds); median"
-        " and best over seeds, the best chosen after the fact; the best constant answer; and what is stated."
-        " The interval is that of other seeds on the same test examples: the noise of the examples is in"
-        " claims, and in verdicts that name it. A value that is not established to be better than a control"
-        " is marked. Each mark and each bound has a confidence of 95 % of its own, not all of them together.",
+        "The median over seeds, with an interval whose ends are values of seeds (its confidence is 75 % for"
+        " three seeds and 93.75 % for five); the mean; the best seed, chosen after the fact; the best"
+        " constant answer; and what is stated. Verdicts are about the median of all seeds and count the noise"
+        " of the test examples. A value that is not established to be better than a control is marked. Marks"
+        " and verdicts are uncorrected: each one errs in at most 5 % of cases, not all of them together.",
         (*_MEASURED, "stated" if stated else "published", "verdict"),
         tuple(_beside(results, arm) for arm in results.arms),
     )
+    if results.solved is not None:
+        yield _solved(results, results.solved)
     if any(arm.lengths for arm in results.arms):
         yield _by_length(results)
     if any(arm.cell for arm in results.arms):
@@ -195,22 +198,42 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
     )
 
 
+def _solved(results: ExperimentResults, at: float) -> PageTable:
+    """Return the number of seeds of each arm that solve the task."""
+
+    def shares(arm: ArmResult) -> tuple[str, str]:
+        solved, count = results.solved_by(arm) or 0, len(arm.values)
+        if not count:
+            return "–", "–"
+        low, high = share_interval(solved, count)
+        return f"{solved} of {counted(count, 'seed')}", f"{words.share(low, 1)} to {words.share(high, 1)}"
+
+    side = "at least" if results.maximize else "at most"
+    return PageTable(
+        SOLVED,
+        f"A seed solves the task with {side} {words.setting(at)}. The interval is that of the share of all"
+        " trainings that solve it (exact binomial, 95 % confidence).",
+        ("arm", "solved", "share of trainings"),
+        tuple((arm.name, *shares(arm)) for arm in results.arms),
+    )
+
+
 def measured(arm: ArmResult) -> str:
-    """Format the mean over the seeds of an arm with its uncertainty, or a dash."""
-    return mean_of(arm.values)
+    """Format the median over the seeds of an arm with its interval, or a dash."""
+    return median_of(arm.values)
 
 
-def mean_of(values: Sequence[float]) -> str:
-    """Format the mean over seeds ± half of its 95 % confidence interval, or a dash.
-
-    A single seed has no interval, and neither have equal values.
-    """
+def median_of(values: Sequence[float]) -> str:
+    """Format the median over seeds with `median_interval`, or a dash."""
     if not values:
         return "–"
-    mean, ends = words.setting(float(np.mean(values))), interval(values)
-    if ends is None:
-        return f"{mean} ({'one seed' if len(values) == 1 else f'{len(values)} equal seeds'})"
-    return f"{mean} ± {words.setting((ends[1] - ends[0]) / 2)}"
+    median = words.setting(float(np.median(values)))
+    if len(values) == 1:
+        return f"{median} (one seed)"
+    if min(values) == max(values):
+        return f"{median} ({len(values)} equal seeds)"
+    low, high, _ = median_interval(values)
+    return f"{median} ({words.setting(low)} to {words.setting(high)})"
 
 
 def _beside(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
@@ -229,7 +252,7 @@ def _beside(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
         measured(arm) + mark,
         str(len(arm.values)),
         str(sum(run.trials for run in arm.runs)),
-        words.setting(float(np.median(arm.values))) if arm.values else "–",
+        words.setting(float(np.mean(arm.values))) if arm.values else "–",
         words.setting(best(arm.values)) if arm.values else "–",
         "–" if arm.chance is None else words.setting(arm.chance),
         published,
@@ -289,11 +312,11 @@ def _by_length(results: ExperimentResults) -> PageTable:
     of = ", ".join(sorted({arm.lengths_metric for arm in tested}))
     return PageTable(
         BY_LENGTH,
-        f"Mean of {of} over seeds ± half of its interval of 95 % confidence, on sequences of the lengths of"
+        f"Median of {of} over seeds with its interval, on sequences of the lengths of"
         " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that"
         " length.",
         ("arm", *names),
-        tuple((arm.name, *(mean_of(arm.lengths.get(name, ())) for name in names)) for arm in tested),
+        tuple((arm.name, *(median_of(arm.lengths.get(name, ())) for name in names)) for arm in tested),
     )
 
 

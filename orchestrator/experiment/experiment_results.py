@@ -10,22 +10,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from orchestrator.errors import BadInput, Damaged, counted
 from orchestrator.experiment.file import OrderClaim, Statement
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
+    EXAMPLES_LEVEL,
     StatedFigure,
     Verdict,
     answered,
     answered_order,
     judged,
     ordered,
+    side,
 )
 from orchestrator.ledger.sweeps.records import unpack_scores
 from orchestrator.report.history import SCORED
-from orchestrator.report.noise import Sample
+from orchestrator.report.noise import Sample, half_width, mean_of
 
-FORMAT = 2
+FORMAT = 3
 """Version of the JSON format."""
 
 
@@ -256,10 +260,49 @@ class ExperimentResults(Statement):
                 arm.published,
                 seeds=asked,
                 size=self.where,
-                lack=arm.lack,
-                ends=arm.interval,
+                lack=arm.lack or self._shows_nothing(arm),
+                noise=self.noise(arm),
             )
-        return judged(arm.values, arm.published, seeds=asked, obstacle=arm.obstacle or arm.lack)
+        obstacle = arm.obstacle or arm.lack
+        return judged(arm.values, arm.published, seeds=asked, obstacle=obstacle, noise=self.noise(arm))
+
+    def _shows_nothing(self, arm: ArmResult) -> str:
+        """Return the reason why an arm's inability shows nothing; '' if it does or if none is stated.
+
+        That an arm does not solve a task counts only where a positive control solves it on the same data, and
+        no negative control does.
+        """
+        bound = None if arm.published is None else arm.published.range
+        if self.positive is None or bound is None or np.isfinite(bound[0] if self.maximize else bound[1]):
+            return ""
+        near = [each for each in self.arms if each.data_digest == arm.data_digest and each.values]
+        positive = [each for each in near if each.name in self.positive]
+        wrong = [each.name for each in near if each.name in self.negative and self._solves(each)]
+        if wrong:
+            return f"this size shows nothing: the negative control {', '.join(wrong)} solves the task"
+        if any(self._solves(each) for each in positive):
+            return ""
+        names = ", ".join(each.name for each in positive)
+        failed = (
+            f"the positive control {names} is not shown to solve the task" if names else "no positive control"
+        )
+        return f"this size shows nothing: {failed}"
+
+    def _solves(self, arm: ArmResult) -> bool:
+        """Return True if most trainings of an arm are shown to solve the task; see `verdict.side`."""
+        assert self.solved is not None, "controls need a threshold"
+        limits = (self.solved, np.inf) if self.maximize else (-np.inf, self.solved)
+        return len(arm.values) >= self.seeds_asked and side(arm.values, limits, self.noise(arm)) is True
+
+    def noise(self, arm: ArmResult) -> float | None:
+        """Return the half-width of the interval over an arm's test examples; see `verdict.side`.
+
+        It is 0 for a metric without test examples, and None if their scores are not recorded.
+        """
+        if self.metric not in SCORED or not arm.values:
+            return 0.0
+        examples = mean_of(arm.sample(self.metric)).examples
+        return None if examples is None else half_width([examples], EXAMPLES_LEVEL)
 
     @cached_property
     def orders(self) -> tuple[Verdict, ...]:
@@ -279,6 +322,12 @@ class ExperimentResults(Statement):
         return ordered(
             claim.better, claim.than, measured, lack=lack, obstacle="; ".join(obstacles), size=self.where
         )
+
+    def solved_by(self, arm: ArmResult) -> int | None:
+        """Return the number of seeds that solve the task; None if the file has no threshold."""
+        if self.solved is None:
+            return None
+        return sum(value >= self.solved if self.maximize else value <= self.solved for value in arm.values)
 
     def count(self, outcome: str, *, hypothesis: bool | None = None) -> int:
         """Return the number of figures, bounds and claims with an outcome of `VERDICTS`.
@@ -339,9 +388,14 @@ def _results(document: dict[str, Any]) -> ExperimentResults:
     arms = tuple(_arm(arm) for arm in document["arms"])
     claims = tuple(OrderClaim(**claim) for claim in document["claims"])
     circumstances = Circumstances(**document["circumstances"])
+    positive = document.get("positive")
+    controls = {
+        "positive": None if positive is None else tuple(positive),
+        "negative": tuple(document.get("negative", ())),
+    }
     orderings = tuple(_ordering(ordering) for ordering in document["orderings"])
     parts = {"arms": arms, "claims": claims, "orderings": orderings, "circumstances": circumstances}
-    return ExperimentResults(**{**document, **parts})
+    return ExperimentResults(**{**document, **parts, **controls})
 
 
 def _ordering(document: dict[str, Any] | None) -> Ordering | None:

@@ -85,6 +85,9 @@ class Statement:
         claims: Orders of arms that the paper states.
         not_shown: Limits of the results, or ''.
         paired: Whether arms are compared by the differences of each seed.
+        solved: Value from which a seed counts as having solved the task, or None.
+        positive: Names of the positive controls, or None if the file states no controls.
+        negative: Names of the negative controls.
     """
 
     name: str
@@ -99,6 +102,9 @@ class Statement:
     claims: tuple[OrderClaim, ...]
     not_shown: str = ""
     paired: bool = False
+    solved: float | None = None
+    positive: tuple[str, ...] | None = None
+    negative: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
@@ -161,6 +167,9 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
         maximize=file.compare.better == "higher",
         reduction=file.compare.of,
         paired=file.compare.paired,
+        positive=tuple(file.controls.positive) if file.controls else None,
+        negative=tuple(file.controls.negative) if file.controls else (),
+        solved=None if file.compare.solved is None else file.compare.solved.at,
         measure=file.measure,
         arms=arms,
         claims=tuple(

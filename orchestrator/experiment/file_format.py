@@ -26,6 +26,12 @@ OF_A_SPACE = frozenset(SpaceFile.model_fields) - {"confirm"}
 Reduction = Literal["value", "mean", "last", "drift", "layers", "seeds"]
 
 
+class SolvedSection(Section):
+    """The threshold of a solved task."""
+
+    at: Number = setting("Value that a seed must reach, stated before the run.", 0.9)
+
+
 class CompareSection(Section):
     """The compared metric."""
 
@@ -49,11 +55,14 @@ class CompareSection(Section):
         False,
     )
     tolerance: Number | None = setting(
-        "Largest distance between the mean over seeds and a published figure that counts as reproduced;"
+        "Largest distance between the median over seeds and a published figure that counts as reproduced;"
         " for every arm that gives none itself.",
         0.01,
         None,
         gt=0,
+    )
+    solved: SolvedSection | None = setting(
+        "Counts the seeds that solve the task, with an exact interval of their share.", {"at": 0.9}, None
     )
 
 
@@ -63,8 +72,8 @@ class PaperSection(Section):
     value: Number | None = setting("The published figure.", 0.611, None)
     error: Number | None = setting("Its published standard error.", 0.008, None, ge=0)
     tolerance: Number | None = setting("Overrides `compare.tolerance`.", 0.02, None, gt=0)
-    at_least: Number | None = setting("A claim without a figure: the mean is at least this.", 0.918, None)
-    at_most: Number | None = setting("A claim without a figure: the mean is at most this.", 0.0065, None)
+    at_least: Number | None = setting("A claim without a figure: the median is at least this.", 0.918, None)
+    at_most: Number | None = setting("A claim without a figure: the median is at most this.", 0.0065, None)
     source: Word | None = setting("Paper and table, if they are not the file's.", "LRU, Table 6", None)
     note: Word | None = setting("A remark for readers.", "grey images", None)
     layer_parameters: Whole | None = setting(
@@ -127,6 +136,18 @@ class ClaimSection(Section):
     )
 
 
+class ControlsSection(Section):
+    """Arms that show whether an experiment could have found an ability."""
+
+    positive: Words = setting(
+        "Arms that must solve the task. A hypothesis that an arm does not counts only beside one of the same"
+        " data that does.",
+        "[attention]",
+        [],
+    )
+    negative: Words = setting("Arms that must not solve the task.", "[none]", [])
+
+
 class ProfileSection(Section):
     """A smaller size of the experiment: changes that apply after everything else."""
 
@@ -178,6 +199,9 @@ class ExperimentFile(Section):
     )
     claims: list[ClaimSection] = setting(
         "Orders of arms that the paper states.", [{"better": "rotrnn", "than": "lru"}], [], max_length=100
+    )
+    controls: ControlsSection | None = setting(
+        "Controls, which need `compare.solved`.", {"positive": ["attention"]}, None
     )
     profiles: dict[Slug, ProfileSection] = setting(
         "Smaller sizes by name.", {"laptop": {"seeds": 2}}, {}, max_length=10

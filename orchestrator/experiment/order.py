@@ -10,7 +10,7 @@ import scipy
 
 from orchestrator.report import words
 from orchestrator.report.noise import Measured, Sample, Variance, mean_of, welch
-from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, estimated, seeds_needed
+from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, detectable, estimated
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Ordering:
         winner: Name of the arm that is established to be better, or None.
         reason: Reason why there is no winner; '' if there is one.
         sources: Sources of noise in the interval: `seeds` or `paired seeds`, `examples`.
-        enough: Number of seeds per arm that would establish the measured difference; None if there is a
-            winner, or if no such number is known.
+        detectable: Smallest difference that seeds and examples could establish with a probability of 80 %;
+            None if there is a winner, or if the noise is unknown.
     """
 
     mean: float
@@ -36,7 +36,7 @@ class Ordering:
     winner: str | None
     reason: str
     sources: tuple[str, ...]
-    enough: int | None = None
+    detectable: float | None = None
 
     @property
     def phrase(self) -> str:
@@ -49,11 +49,10 @@ class Ordering:
 
     @property
     def why(self) -> str:
-        """The reason why there is no winner, and the number of seeds that would suffice."""
-        if self.enough is None:
+        """The reason why there is no winner, and the smallest difference that would have been established."""
+        if self.detectable is None:
             return self.reason
-        needed = f"{self.enough} seeds of each would be enough"
-        return f"{self.reason}; if difference and noise are as measured, {needed}"
+        return f"{self.reason}; a difference of {words.setting(self.detectable)} would be, in 80 % of cases"
 
 
 def ordering(
@@ -95,7 +94,7 @@ def ordering(
         winner=comparison.winner,
         reason=comparison.reason,
         sources=pair.sources,
-        enough=comparison.enough,
+        detectable=comparison.detectable,
     )
 
 
@@ -160,9 +159,10 @@ def _by_t(
         return Ordering(mean, low, high, p, None, f"fewer than {LEAST_SEEDS} seeds of an arm", (source,))
     if p <= 1 - CONFIDENCE:
         return Ordering(mean, low, high, p, leads, "", (source,))
-    # There is no noise over examples; its degrees of freedom have no effect.
-    enough = seeds_needed(Measured(mean, mean, noise, Variance(0.0, 1.0)), tail)
-    return Ordering(mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), enough)
+    smallest = detectable(Measured(mean, mean, noise, None), tail)
+    return Ordering(
+        mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), smallest
+    )
 
 
 def interval_of(sample: Sample) -> tuple[float, float] | None:

@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from orchestrator.experiment.experiment_results import ArmResult, ExperimentResults
-from orchestrator.experiment.verdict import interval
+from orchestrator.report.statistics import median_interval
 
 WIDTH, LEFT, RIGHT = 720, 210, 20
 """Widths in pixels: the picture, the names of the arms at the left, and the right margin."""
@@ -72,7 +72,7 @@ def svg(results: ExperimentResults) -> str:
 def _legend(results: ExperimentResults) -> str:
     named = "hypothesis" if any(arm.hypothesis for arm in results.arms) else "published"
     chance = "; red: chance" if any(arm.chance is not None for arm in results.arms) else ""
-    return f"blue: seeds; line: mean and 95 % confidence; green: {named}{chance}"
+    return f"blue: seeds; line: median and its interval; green: {named}{chance}"
 
 
 def _axis(values: Sequence[float], arms: Sequence[ArmResult]) -> ValueAxis:
@@ -113,10 +113,9 @@ def _row(arm: ArmResult, top: int, axis: ValueAxis) -> Iterator[str]:
     for value in values:
         yield f'<circle cx="{axis.at(value):.1f}" cy="{middle}" r="3" fill="{_SEED}" fill-opacity="0.5"/>'
     if values:
-        mean, ends = float(np.mean(values)), interval(values)
-        low, high = (axis.at(end) for end in ends or (mean, mean))
+        low, high = (axis.at(end) for end in median_interval(values)[:2])
         yield f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{middle}" y2="{middle}" stroke="{_INK}"/>'
-        x = axis.at(mean)
+        x = axis.at(float(np.median(values)))
         yield (
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 5}" y2="{middle + 5}" stroke="{_INK}"'
             ' stroke-width="2"/>'

@@ -122,7 +122,7 @@ def index(folder: Path) -> str:
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
-_SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH})
+_SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH, page.SOLVED})
 """Titles of the tables that the list shows besides the first one of each page."""
 
 _HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "commit")
@@ -167,9 +167,9 @@ def _details(kept: ExperimentResults, folder: Path) -> str:
 
 
 def _shown(part: page.PageTable) -> str:
-    """Return a further table, with its caption if that names the metric."""
+    """Return a further table, with its caption if that names the metric or the threshold."""
     rows = table(part.header, part.rows)
-    return f"{part.caption}\n\n{rows}" if part.title == page.BY_LENGTH else rows
+    return f"{part.caption}\n\n{rows}" if part.title in {page.BY_LENGTH, page.SOLVED} else rows
 
 
 def _withdrawn(file: Path) -> list[str]:

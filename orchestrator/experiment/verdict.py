@@ -1,4 +1,8 @@
-"""Verdicts: whether values by seed reproduce published figures or confirm hypotheses."""
+"""Verdicts: whether values by seed reproduce published figures or confirm hypotheses.
+
+A figure or a bound is judged by the median over seeds and an exact test of counts, because results are often
+bimodal: a training solves a task or does not, and a mean with a Student interval then has no meaning.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +16,28 @@ import scipy
 from orchestrator.errors import counted
 from orchestrator.experiment.order import Ordering
 from orchestrator.report import words
-from orchestrator.report.statistics import CONFIDENCE
+from orchestrator.report.statistics import CONFIDENCE, median_interval, sign_p
 
-Outcome = Literal["reproduced", "not reproduced", "not comparable", "not established"]
+Outcome = Literal["reproduced", "not reproduced", "not comparable", "undetermined"]
 
-OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable", "not established")
-"""Outcomes of published figures and claims; only claims can be `not established`."""
+OUTCOMES: tuple[Outcome, ...] = ("reproduced", "not reproduced", "not comparable", "undetermined")
+"""Outcomes of published figures and claims."""
 
-Answer = Literal["confirmed", "refuted", "not established"]
+Answer = Literal["confirmed", "refuted", "undetermined"]
 
-ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "not established")
+ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "undetermined")
 """Outcomes of hypotheses of the experiment file, which are tested at the size of the experiment."""
 
 VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
 """All outcomes of published figures, claims and hypotheses."""
 
 Interval: TypeAlias = tuple[float, float]
+
+SEEDS_LEVEL, EXAMPLES_LEVEL = 0.04, 0.01
+"""Probabilities that the seeds, and that the test examples, show the wrong side of a limit."""
+
+FEWEST_SEEDS = 5
+"""Smallest number of seeds that can decide: five equal signs have a p value of 2^-5 = 0.031."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class StatedFigure:
     Attributes:
         value: Figure, or None for a bound.
         error: Published standard error, or None.
-        tolerance: Largest distance from the figure that counts as reproduced.
+        tolerance: Largest distance of the median from the figure that counts as reproduced.
         at_least: Lower bound.
         at_most: Upper bound.
         source: Paper, and table or figure.
@@ -66,7 +76,7 @@ class StatedFigure:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Range of the means that reproduce the figure or keep the bound; an end may be infinite."""
+        """Range of the medians that reproduce the figure or keep the bound; an end may be infinite."""
         if self.value is not None:
             assert self.tolerance is not None, "a figure has a tolerance"
             return self.value - self.tolerance, self.value + self.tolerance
@@ -91,24 +101,32 @@ class Verdict:
         return f"{self.outcome}{joint}{self.reason}" if self.reason else self.outcome
 
 
-def judged(values: Sequence[float], published: StatedFigure | None, *, seeds: int, obstacle: str) -> Verdict:
-    """Judge the results of one arm against a published figure.
+def judged(
+    values: Sequence[float],
+    published: StatedFigure | None,
+    *,
+    seeds: int,
+    obstacle: str,
+    noise: float | None = 0.0,
+) -> Verdict:
+    """Judge the results of one arm against a published figure; see `side`.
 
     Args:
         values: Value of each seed.
         published: Published figure of the arm, or None.
         seeds: Number of seeds that the experiment asks for.
         obstacle: Reasons against a comparison with the paper; '' if there are none.
+        noise: Half-width of the interval over test examples; 0.0 for a metric without test examples, None
+            if their scores are not recorded.
     """
     if published is None:
         return Verdict(None, "the paper prints no figure for it")
     if obstacle:
         return Verdict("not comparable", obstacle)
     if len(values) < seeds:
-        return Verdict("not comparable", _few(values, seeds))
-    is_within = _lies_within(float(np.mean(values)), published.range)
-    reason = _against(values, published) + _loose(values, published, is_within=is_within)
-    return Verdict("reproduced" if is_within else "not reproduced", reason)
+        return Verdict("undetermined", _few(values, seeds))
+    found = side(values, published.range, noise)
+    return Verdict(_OF_FIGURES[found], _against(values, published, noise, found))
 
 
 def answered(
@@ -118,46 +136,57 @@ def answered(
     seeds: int,
     size: str,
     lack: str = "",
-    ends: Interval | None = None,
+    noise: float | None = 0.0,
 ) -> Verdict:
-    """Test the hypothesis that the mean of an arm keeps a bound.
-
-    It is confirmed if the whole interval of the mean keeps the bound, and refuted if no part of it does.
+    """Test the hypothesis that the median of an arm keeps a bound; see `side`.
 
     Args:
         values: Value of each seed.
         bound: Bound that the hypothesis states, or None.
         seeds: Number of seeds that the experiment asks for.
         size: Size of the arms, such as `at the size of the profile laptop`.
-        lack: Reason why the arm has not run; '' if it has.
-        ends: Interval with the noise of test examples, or None for the interval over seeds.
+        lack: Reason why the arm has not run or does not count; '' if there is none.
+        noise: Half-width of the interval over test examples, as in `judged`.
     """
     if bound is None:
         return Verdict(None, "no bound is stated for it")
     if lack:
-        return Verdict("not established", lack)
+        return Verdict("undetermined", lack)
     if len(values) < seeds:
-        return Verdict("not established", _few(values, seeds))
-    reason, (low, high) = f"{_against(values, bound, ends)}, {size}", bound.range
-    if _are_equal(values):
-        return Verdict("not established", f"{reason}; equal seeds show no noise")
-    ends = ends or interval(values)
-    if ends is None:
-        return Verdict("not established", reason)
-    if low <= ends[0] and ends[1] <= high:
-        return Verdict("confirmed", reason)
-    if ends[1] < low or ends[0] > high:
-        return Verdict("refuted", reason)
-    return Verdict("not established", reason)
+        return Verdict("undetermined", _few(values, seeds))
+    found = side(values, bound.range, noise)
+    return Verdict(_OF_BOUNDS[found], f"{_against(values, bound, noise, found)}, {size}")
 
 
-def _lies_within(mean: float, limits: Interval) -> bool:
-    """Return True if a mean lies within limits, up to rounding."""
-    return limits[0] <= mean <= limits[1] or bool(np.isclose(mean, limits, rtol=1e-9, atol=1e-12).any())
+_OF_FIGURES: dict[bool | None, Outcome] = {True: "reproduced", False: "not reproduced", None: "undetermined"}
+_OF_BOUNDS: dict[bool | None, Answer] = {True: "confirmed", False: "refuted", None: "undetermined"}
 
 
-def _are_equal(values: Sequence[float]) -> bool:
-    return len(values) > 1 and min(values) == max(values)
+def side(values: Sequence[float], limits: Interval, noise: float | None) -> bool | None:
+    """Return True if the median over all seeds is shown to lie within limits, False if outside, else None.
+
+    The median is the value that half of all trainings reach. Of the given values, enough must lie within each
+    limit, and by more than the noise of the test examples, that the sign test rejects a median beyond it.
+    Together, both sources of noise show a wrong side in at most 5 % of cases, for every distribution of the
+    seeds: `SEEDS_LEVEL` and `EXAMPLES_LEVEL` add up to it. Two limits are two one-sided tests.
+
+    Args:
+        values: Value of each seed, shape (S,).
+        limits: Lower and upper limit; one may be infinite.
+        noise: Half-width of the one-sided interval over test examples with `EXAMPLES_LEVEL`; None if unknown.
+
+    Source: the sign test; Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15 (1987), for two limits.
+    """
+    if noise is None:
+        return None
+    (low, high), count, each = limits, len(values), np.asarray(values, dtype=float)
+    least, most = low + noise, high - noise
+    over = int(np.sum((each >= least) | np.isclose(each, least, rtol=1e-9, atol=1e-12)))
+    under = int(np.sum((each <= most) | np.isclose(each, most, rtol=1e-9, atol=1e-12)))
+    if max(sign_p(over, count), sign_p(under, count)) <= SEEDS_LEVEL:
+        return True
+    beyond = max(int(np.sum(each < low - noise)), int(np.sum(each > high + noise)))
+    return False if sign_p(beyond, count) <= SEEDS_LEVEL else None
 
 
 def _few(values: Sequence[float], seeds: int) -> str:
@@ -165,36 +194,24 @@ def _few(values: Sequence[float], seeds: int) -> str:
     return f"{len(values)} of {counted(seeds, 'seed')} {have} a value"
 
 
-def _against(values: Sequence[float], published: StatedFigure, ends: Interval | None = None) -> str:
-    return f"{_measured(values, ends)} against {published.phrase}{_tolerance(published)}"
-
-
-def _measured(values: Sequence[float], wide: Interval | None) -> str:
-    mean, ends = float(np.mean(values)), wide or interval(values)
-    if _are_equal(values):
-        return f"{words.setting(mean)} ({len(values)} equal seeds)"
-    if ends is None:
-        return f"{words.setting(mean)} (one seed)"
-    low, high = map(words.setting, ends)
-    of = "" if wide is None else " and their test examples"
-    return f"{words.setting(mean)} (from {low} to {high} with 95 % confidence, {len(values)} seeds{of})"
-
-
-def _loose(values: Sequence[float], published: StatedFigure, *, is_within: bool) -> str:
-    """Return a remark if other seeds may have another outcome, according to the interval of the mean."""
-    ends, (low, high) = interval(values), published.range
-    if ends is None:
-        return ""
-    limits = "bound" if published.value is None else "tolerance"
-    if is_within and not (low <= ends[0] and ends[1] <= high):
-        return f"; the interval reaches beyond the {limits}, so other seeds may not reproduce it"
-    if not is_within and ends[0] <= high and ends[1] >= low:
-        return f"; the interval reaches the {limits}, so other seeds may reproduce it"
-    return ""
-
-
-def _tolerance(published: StatedFigure) -> str:
-    return "" if published.value is None else f" ± {words.setting(published.tolerance)}"
+def _against(values: Sequence[float], stated: StatedFigure, noise: float | None, found: bool | None) -> str:
+    """Return the measured values beside what is stated, and the reason why they do not decide."""
+    low, high, _ = median_interval(values)
+    spread = (
+        "one seed"
+        if len(values) == 1
+        else f"{len(values)} seeds from {words.setting(low)} to {words.setting(high)}"
+    )
+    tolerance = "" if stated.value is None else f" ± {words.setting(stated.tolerance)}"
+    text = f"median {words.setting(float(np.median(values)))} ({spread}) against {stated.phrase}{tolerance}"
+    if found is not None:
+        return text
+    if noise is None:
+        return f"{text}; the scores of the test examples are not recorded"
+    if len(values) < FEWEST_SEEDS:
+        return f"{text}; fewer than {FEWEST_SEEDS} seeds cannot decide"
+    limits = "bound" if stated.value is None else "tolerance"
+    return f"{text}; seeds or the noise of test examples lie across the {limits}"
 
 
 def interval(values: Sequence[float]) -> Interval | None:
@@ -202,7 +219,7 @@ def interval(values: Sequence[float]) -> Interval | None:
 
     The result is None for fewer than two seeds and for equal values, which show no noise.
     """
-    if len(values) < 2 or _are_equal(values):
+    if len(values) < 2 or min(values) == max(values):
         return None
     error = float(np.std(values, ddof=1)) / np.sqrt(len(values))
     half = -float(scipy.special.stdtrit(len(values) - 1, (1 - CONFIDENCE) / 2)) * error
@@ -232,7 +249,7 @@ def ordered(
         here = found.why if found.winner is None else f"{found.winner} is better"
         return Verdict("not comparable", f"{obstacle}. Here, {size}: {here}")
     if found.winner is None:
-        return Verdict("not established", found.why)
+        return Verdict("undetermined", found.why)
     if found.winner == better:
         return Verdict("reproduced", f"{better} is better")
     return Verdict("not reproduced", f"{than} is better")
@@ -241,9 +258,9 @@ def ordered(
 def answered_order(better: str, than: str, found: Ordering | None, *, size: str, lack: str = "") -> Verdict:
     """Test the hypothesis that the arm `better` is better than the arm `than`; arguments as in `ordered`."""
     if lack or found is None:
-        return Verdict("not established", lack)
+        return Verdict("undetermined", lack)
     if found.winner is None:
-        return Verdict("not established", f"{found.why}, {size}")
+        return Verdict("undetermined", f"{found.why}, {size}")
     if found.winner == better:
         return Verdict("confirmed", f"{better} is better {size}")
     return Verdict("refuted", f"{than} is better {size}")

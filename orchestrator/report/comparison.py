@@ -300,16 +300,16 @@ def _difference(difference: Difference) -> list[str]:
 
 
 def conclusion(task: TaskComparison) -> Iterator[str]:
-    """Yield sentences on the best sweep, or on why none is established and how many seeds would suffice."""
+    """Yield sentences on the best sweep, or on why none is established and what difference would be."""
     comparison = task.comparison
     if comparison.winner is not None:
         yield f"{comparison.winner} is better than every other sweep on {task.task}."
     else:
         yield f"No sweep is named the best on {task.task}: {comparison.reason}."
-    if comparison.enough is not None:
+    if comparison.detectable is not None:
         yield (
-            f"{comparison.enough} seeds of each sweep would establish differences of this size with a "
-            f"probability of {words.share(POWER, 1.0)}, if differences and noise are as measured."
+            f"With these seeds and examples, a difference of {words.setting(comparison.detectable)} would be"
+            f" established with a probability of {words.share(POWER, 1.0)}."
         )
     if task.left_out:
         yield f"Without a test result: {', '.join(task.left_out)}."

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import numpy as np
 import scipy
 
-from orchestrator.report.noise import Measured, Sample, Variance, difference_of, mean_of, welch
+from orchestrator.report.noise import Measured, Sample, difference_of, half_width, mean_of
 
 CONFIDENCE = 0.95
 """Probability with which an interval contains the true value."""
@@ -26,10 +25,7 @@ LEAST_SEEDS = 3
 """Minimum number of seeds of each sample for a comparison to name a winner."""
 
 POWER = 0.8
-"""Probability with which the recommended number of seeds establishes a difference of the measured size."""
-
-MOST_SEEDS = 1000
-"""Largest number of seeds that is recommended."""
+"""Probability with which the smallest detectable difference is established."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +79,15 @@ class Comparison:
         confidence: Joint confidence of all intervals.
         winner: Name of the sample that is established to be the best, or None.
         reason: Reason why there is no winner; '' if there is one.
-        enough: Number of seeds per sample that would establish differences of the measured size with
-            probability `POWER`; None if there is a winner, or if no such number is known.
+        detectable: Smallest difference from the best sample that the seeds and examples could establish with
+            probability `POWER`, of the noisiest pair; None if there is a winner, or if the noise is unknown.
     """
 
     differences: tuple[Difference, ...]
     confidence: float
     winner: str | None
     reason: str
-    enough: int | None
+    detectable: float | None
 
 
 @dataclass(frozen=True)
@@ -141,9 +137,9 @@ def compared(samples: Sequence[Sample], *, maximize: bool = True, comparisons: i
     pairs = _pairs(samples, tail, several)
     best = (max if maximize else min)(samples, key=lambda sample: sample.mean)
     rivals = [pair for pair in pairs if best in pair.samples]
-    reason, enough = _undecided(best, rivals, tail)
+    reason, smallest = _undecided(best, rivals, tail)
     differences = tuple(pair.difference for pair in pairs)
-    return Comparison(differences, CONFIDENCE, None if reason else best.name, reason, enough)
+    return Comparison(differences, CONFIDENCE, None if reason else best.name, reason, smallest)
 
 
 def _pairs(samples: Sequence[Sample], tail: float, several: int) -> list[_Pair]:
@@ -177,8 +173,8 @@ def holm(p_values: Sequence[float], comparisons: int) -> list[float]:
     return corrected
 
 
-def _undecided(best: Sample, rivals: Sequence[_Pair], tail: float) -> tuple[str, int | None]:
-    """Return the reason why the best sample does not win, or '', and the number of seeds needed."""
+def _undecided(best: Sample, rivals: Sequence[_Pair], tail: float) -> tuple[str, float | None]:
+    """Return the reason why the best sample does not win, or '', and the detectable difference."""
     if not rivals:
         return "it has nothing to be compared with", None
     samples = [best, *(pair.beside(best) for pair in rivals)]
@@ -193,45 +189,58 @@ def _undecided(best: Sample, rivals: Sequence[_Pair], tail: float) -> tuple[str,
         return "", None
     names = ", ".join(pair.beside(best).name for pair in close)
     reason = f"{best.name} is not established to differ from {names}"
-    needed = [seeds_needed(pair.measured, tail) for pair in close]
-    if None in needed:
-        return f"{reason}, and with these examples not even {MOST_SEEDS:,} seeds would be enough", None
-    return reason, max(count for count in needed if count is not None)
+    return reason, max(detectable(pair.measured, tail) for pair in close)
 
 
-def seeds_needed(measured: Measured, tail: float) -> int | None:
-    """Return the smallest number of seeds per sample with `POWER`, or None if it exceeds `MOST_SEEDS`.
+def detectable(measured: Measured, tail: float) -> float:
+    """Return the smallest true difference that a design establishes with probability `POWER`.
 
-    The mean and the variances are assumed to be the true ones.
+    It follows from the number of seeds and the noise alone, not from the measured difference.
 
     Args:
-        measured: Difference of two samples.
+        measured: Difference of two samples, with the noise of at least one source.
         tail: Probability on each side of the interval that must not contain zero.
+
+    Source: Bloom, Minimum detectable effects, Evaluation Review 19 (1995), equation 2.
     """
-    if power(measured, MOST_SEEDS, tail) < POWER:
-        return None
-    low, high = LEAST_SEEDS - 1, MOST_SEEDS
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(measured, middle, tail) >= POWER else (middle, high)
-    return high
+    return half_width(measured.variances, tail) + half_width(measured.variances, 1 - POWER)
 
 
-_QUANTILES = (np.arange(200) + 0.5) / 200
+def sign_p(successes: int, trainings: int) -> float:
+    """Return the p value against the hypothesis that at most half of all trainings succeed.
+
+    It is exact for every distribution. Five of five successes have 0.031, four of four have 0.063.
+
+    Source: the sign test, Conover, Practical Nonparametric Statistics (1999), section 3.4.
+    """
+    return float(scipy.special.bdtrc(successes - 1, trainings, 0.5)) if successes else 1.0
 
 
-def power(measured: Measured, seeds: int, tail: float) -> float:
-    """Return the probability that so many seeds per sample establish a difference; see `seeds_needed`."""
-    assert measured.seeds, "the variance over seeds is known"
-    assert measured.examples, "the variance over examples is known"
-    per_seed = [each.value * (each.degrees + 1) for each in measured.seeds]
-    over_seeds = welch([Variance(value / seeds, seeds - 1) for value in per_seed])
-    examples = measured.examples
-    # The estimated variance over seeds is a multiple of chi-squared; that over examples hardly varies.
-    factors = scipy.special.chdtri(over_seeds.degrees, _QUANTILES) / over_seeds.degrees
-    squares = scipy.special.stdtrit(over_seeds.degrees, tail) ** 2 * over_seeds.value * factors
-    half = np.sqrt(squares + scipy.special.stdtrit(examples.degrees, tail) ** 2 * examples.value)
-    error = math.sqrt(over_seeds.value + examples.value)
-    if error == 0.0:
-        return float(measured.mean != 0.0)
-    return float(np.mean(scipy.special.ndtr((abs(measured.mean) - half) / error)))
+def share_interval(successes: int, trainings: int) -> tuple[float, float]:
+    """Return the exact interval of a share of trainings, with confidence `CONFIDENCE`.
+
+    Source: Clopper & Pearson, Biometrika 26 (1934).
+    """
+    tail, failures = (1 - CONFIDENCE) / 2, trainings - successes
+    low = float(scipy.special.betaincinv(successes, failures + 1, tail)) if successes else 0.0
+    high = float(scipy.special.betaincinv(successes + 1, failures, 1 - tail)) if failures else 1.0
+    return low, high
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return an interval of the median over all seeds, and its confidence, from at least one value.
+
+    Its ends are values of seeds, so it stays within the bounds of the values. It is the narrowest one with
+    a confidence of at least `CONFIDENCE`, or the whole range of the values where there is none: that of three
+    seeds has a confidence of 75 %, that of five 93.75 %.
+
+    Source: Conover, Practical Nonparametric Statistics (1999), section 3.2.
+    """
+    ranked, count = sorted(values), len(values)
+    cut = max((k for k in range((count + 1) // 2) if _missed(k, count) <= 1 - CONFIDENCE), default=0)
+    return ranked[cut], ranked[count - 1 - cut], max(0.0, 1 - _missed(cut, count))
+
+
+def _missed(cut: int, count: int) -> float:
+    """Return the probability that the median lies outside after `cut` values are left out on each side."""
+    return 2 * float(scipy.special.bdtr(cut, count, 0.5))

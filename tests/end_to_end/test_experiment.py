@@ -86,4 +86,4 @@ def _check_pages(folder: Path, docs: Path) -> None:
     assert "Beside the paper" in page
     assert (docs / "table-1.md").read_text() == (folder / "page.md").read_text()
     index = (docs.parent / "results.md").read_text()
-    assert "| table-1 | A paper, Table 1 | 1 | 1 | 0 | 1 | 0 | 0 | 2 | 4 |" in index
+    assert "| table-1 | A paper, Table 1 | 0 | 0 | 0 | 3 | 0 | 0 | 2 | 4 |" in index

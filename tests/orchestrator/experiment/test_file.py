@@ -266,3 +266,14 @@ def test_a_file_says_which_bounds_nobody_has_published(
 
 def test_what_is_not_shown_is_read(tmp_path: Path) -> None:
     assert loaded(tmp_path, "not_shown: Other sizes.\n" + EXPERIMENT).not_shown == "Other sizes."
+
+
+def test_controls_name_arms_and_need_a_threshold(tmp_path: Path) -> None:
+    solved = EXPERIMENT.replace("tolerance: 0.1", "tolerance: 0.1, solved: {at: 0.2}")
+    stated = loaded(tmp_path, solved + "controls: {positive: [lru], negative: [s5]}")
+    assert (stated.solved, stated.positive, stated.negative) == (0.2, ("lru",), ("s5",))
+    assert loaded(tmp_path).positive is None
+    with pytest.raises(BadInput, match=r"requires `compare\.solved`"):
+        loaded(tmp_path, EXPERIMENT + "controls: {positive: [lru]}")
+    with pytest.raises(BadInput, match="must name an arm"):
+        loaded(tmp_path, solved + "controls: {negative: [lstm]}")

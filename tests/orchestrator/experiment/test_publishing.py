@@ -183,7 +183,7 @@ def test_arms_whose_scores_were_not_published_are_not_compared_anew() -> None:
     assert whole.orderings[0] is not None
     assert whole.orderings[0].winner is None
     assert whole.orderings[0].reason == "the scores of the test examples are not recorded for rotrnn, lru"
-    assert whole.orders[0].outcome == "not established"
+    assert whole.orders[0].outcome == "undetermined"
 
 
 def test_seeds_of_measured_arms_stay_paired() -> None:

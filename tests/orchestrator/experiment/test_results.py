@@ -25,7 +25,7 @@ from orchestrator.experiment.experiment_results import (
 from orchestrator.experiment.file import Arm, Experiment, OrderClaim
 from orchestrator.experiment.order import Ordering, interval_of, ordering
 from orchestrator.experiment.verdict import StatedFigure
-from orchestrator.ledger.sweeps.records import ReportRecord
+from orchestrator.ledger.sweeps.records import ReportRecord, pack_scores
 from orchestrator.report.history import History
 from orchestrator.report.noise import Sample
 from tests import sweeps
@@ -35,9 +35,24 @@ MACHINE = "2 cores, no GPU"
 FIGURE = StatedFigure(value=0.6, tolerance=0.05, source="A paper, Table 1")
 
 
-def arm(name: str, *values: float, obstacle: str = "", published: StatedFigure | None = FIGURE) -> ArmResult:
+def arm(
+    name: str,
+    *values: float,
+    obstacle: str = "",
+    published: StatedFigure | None = FIGURE,
+    scored: bool = False,
+) -> ArmResult:
+    """Return an arm; where it is scored, each of 400 test examples has the value of the seed."""
     seeds = tuple(
-        Seed(seed, f"{name}-{seed}", value, (1, 2), (0.1, value)) for seed, value in enumerate(values)
+        Seed(
+            seed,
+            f"{name}-{seed}",
+            value,
+            (1, 2),
+            (0.1, value),
+            pack_scores(np.full(400, value)) if scored else "",
+        )
+        for seed, value in enumerate(values)
     )
     return ArmResult(
         name, f"{name} on listops", f"t-{name}-1a2b3c4d", "COMPLETE", seeds, published, obstacle, ("R", name),
@@ -75,9 +90,9 @@ def _ordering(arms: tuple[ArmResult, ...], claim: OrderClaim) -> Ordering | None
 
 
 BOTH = results_of(
-    arm("rotrnn", 0.60, 0.61, 0.62),
-    arm("lru", 0.50, 0.51, 0.52),
-    arm("s5", 0.6, 0.6, 0.6, obstacle="other data"),
+    arm("rotrnn", 0.60, 0.61, 0.62, 0.6, 0.61, scored=True),
+    arm("lru", 0.50, 0.51, 0.52, 0.5, 0.51, scored=True),
+    arm("s5", *[0.6] * 5, obstacle="other data", scored=True),
     claims=(OrderClaim("rotrnn", "lru"), OrderClaim("lru", "rotrnn")),
 )
 
@@ -136,7 +151,7 @@ def test_results_survive_their_json(tmp_path: Path) -> None:
     assert text.read_text() == experiment_page.markdown(BOTH)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"format": 2}', '{"format": 2, "arms": []}'])
+@pytest.mark.parametrize("content", ["{", "[]", '{"format": 3}', '{"format": 3, "arms": []}'])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(Damaged, match="must hold the results of an experiment"):
@@ -145,22 +160,22 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: str) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({**BOTH.document(), "format": 1}))
-    with pytest.raises(BadInput, match="must have the format 2"):
+    with pytest.raises(BadInput, match="must have the format 3"):
         experiment_results.read(tmp_path / "a.json")
 
 
 def test_the_page_shows_the_paper_beside_the_measurement() -> None:
     text = experiment_page.markdown(BOTH)
     for line in (
-        "| rotrnn | rotrnn on listops | – | 0.61 ± 0.02484 | 3 | 3 | 0.61 | 0.62 | – | 0.6 | reproduced: 0.61"
-        " (from 0.5852 to 0.6348 with 95 % confidence, 3 seeds) against 0.6 ± 0.05 |",
-        "| s5 | s5 on listops | – | 0.6 (3 equal seeds) | 3 | 3 | 0.6 | 0.6 | – | 0.6 "
+        "| rotrnn | rotrnn on listops | – | 0.61 (0.6 to 0.62) | 5 | 5 | 0.608 | 0.62 | – | 0.6 | reproduced:"
+        " median 0.61 (5 seeds from 0.6 to 0.62) against 0.6 ± 0.05 |",
+        "| s5 | s5 on listops | – | 0.6 (5 equal seeds) | 5 | 5 | 0.6 | 0.6 | – | 0.6 "
         "| not comparable, because other data |",
-        "| R | 0.61 ± 0.02484 / 0.6 | 0.51 ± 0.02484 / 0.6 | 0.6 (3 equal seeds) / 0.6 |",
+        "| R | 0.61 (0.6 to 0.62) / 0.6 | 0.51 (0.5 to 0.52) / 0.6 | 0.6 (5 equal seeds) / 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
-        "| lru | t-lru-1a2b3c4d | complete | 3 | 60 s | 2.00 | – | – | – |",
+        "| lru | t-lru-1a2b3c4d | complete | 5 | 60 s | 2.00 | – | – | – |",
         "| rotrnn | – | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
-        "- Spent: 9 trials, 3.0 min of wall time, 6.00 core hours.",
+        "- Spent: 15 trials, 3.0 min of wall time, 6.00 core hours.",
     ):
         assert line in text
     assert "python -m orchestrator.sweep experiment experiments/table-1.yaml --profile full" in text
@@ -170,7 +185,7 @@ def test_the_page_shows_what_was_spent_on_gpus() -> None:
     arms = (replace(BOTH.arms[0], gpu_seconds=1_800.0), *BOTH.arms[1:])
     text = experiment_page.markdown(replace(BOTH, arms=arms))
     assert "6.00 core hours, 0.50 GPU hours." in text
-    assert "| complete | 3 | 60 s | 2.00 | 0.50 |" in text
+    assert "| complete | 5 | 60 s | 2.00 | 0.50 |" in text
 
 
 def test_texts_of_a_page_are_escaped() -> None:
@@ -182,7 +197,7 @@ def test_texts_of_a_page_are_escaped() -> None:
 
 def test_the_page_draws_every_seed() -> None:
     figure = experiment_page.curves(BOTH.arms, "val/accuracy")
-    assert len(figure.data) == 9
+    assert len(figure.data) == 15
     assert [trace.showlegend for trace in figure.data[:3]] == [True, False, False]
     assert experiment_page.page(BOTH).count('data-figure="') == 3  # one a column of the paper's table
 
@@ -197,7 +212,7 @@ def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> No
     )
     text = publishing.index(tmp_path / "experiments")
     assert text.startswith("# Results\n\nMeasured here.\n\n| experiment |")
-    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 9 | 6.00 | 0123456 |" in text
+    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 15 | 6.00 | 0123456 |" in text
     assert "![Two layers](experiments/table-1.svg)" in text
     assert "[table-1-laptop](experiments/table-1-laptop.md)" in text
     assert "\n## Two layers\n" in text
@@ -212,7 +227,7 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
     arms = (replace(BOTH.arms[0], origin=origin), *BOTH.arms[1:])
     publishing.publish(replace(BOTH, arms=arms), tmp_path)
     assert "| 6.00 | fedcba9+changes, 0123456 |" in publishing.index(tmp_path)
-    assert "| complete | 3 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in experiment_page.markdown(
+    assert "| complete | 5 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in experiment_page.markdown(
         replace(BOTH, arms=arms)
     )
 
@@ -263,8 +278,8 @@ def test_the_sizes_of_networks_stand_beside_their_values(tmp_path: Path) -> None
     publishing.publish(kept, tmp_path)
     for text in (experiment_page.markdown(kept), experiment_page.page(kept), publishing.index(tmp_path)):
         assert "14,650" in text
-    assert "| rotrnn | rotrnn on listops | 14,650 | 0.61 ±" in experiment_page.markdown(kept)
-    assert "| lru | lru on listops | – | 0.51 ±" in experiment_page.markdown(kept)
+    assert "| rotrnn | rotrnn on listops | 14,650 | 0.61 (" in experiment_page.markdown(kept)
+    assert "| lru | lru on listops | – | 0.51 (" in experiment_page.markdown(kept)
     assert "a state of 64 numbers" in experiment_page.markdown(kept)
 
 
@@ -289,9 +304,17 @@ def test_pages_of_published_results_are_written_anew(tmp_path: Path) -> None:
 BOUND = StatedFigure(at_least=0.55)
 
 HYPOTHESES = results_of(
-    replace(arm("rotrnn", 0.60, 0.61, 0.62, published=BOUND), hypothesis=True, size="1 block"),
-    replace(arm("lru", 0.50, 0.51, 0.52, published=BOUND), hypothesis=True, size="1 block"),
-    replace(arm("s5", 0.4, 0.6, 0.8, published=BOUND), hypothesis=True, size="1 block"),
+    replace(
+        arm("rotrnn", 0.60, 0.61, 0.62, 0.6, 0.61, published=BOUND, scored=True),
+        hypothesis=True,
+        size="1 block",
+    ),
+    replace(
+        arm("lru", 0.50, 0.51, 0.52, 0.5, 0.51, published=BOUND, scored=True), hypothesis=True, size="1 block"
+    ),
+    replace(
+        arm("s5", 0.4, 0.6, 0.8, 0.3, 0.9, published=BOUND, scored=True), hypothesis=True, size="1 block"
+    ),
     claims=(
         OrderClaim("rotrnn", "lru", True),
         OrderClaim("lru", "rotrnn", True),
@@ -303,18 +326,18 @@ HYPOTHESES = results_of(
 
 def test_hypotheses_are_confirmed_or_refuted_at_their_size() -> None:
     outcomes = [verdict.outcome for verdict in (*HYPOTHESES.verdicts.values(), *HYPOTHESES.orders)]
-    assert outcomes == ["confirmed", "refuted", "not established"] * 2
+    assert outcomes == ["confirmed", "refuted", "undetermined"] * 2
     text = experiment_page.markdown(HYPOTHESES)
     assert "not comparable" not in text
     assert (
-        "- The file's own hypotheses, from no paper: 2 confirmed, 2 refuted, 2 not established. Tested at the"
+        "- The file's own hypotheses, from no paper: 2 confirmed, 2 refuted, 2 undetermined. Tested at the"
         " size of the profile laptop." in text
     )
     assert "- Networks and training: 1 block." in text
-    assert "seeds of each would be enough, at the size of the profile laptop" in text
+    assert "would be, in 80 % of cases, at the size of the profile laptop" in text
 
 
-def test_claims_that_are_not_established_are_counted_apart(
+def test_undetermined_claims_are_counted_apart(
     tmp_path: Path,
 ) -> None:
     """Of the published kind and of hypotheses, in the summary, in the cards and in the list of results."""
@@ -325,36 +348,39 @@ def test_claims_that_are_not_established_are_counted_apart(
         OrderClaim("s5", "rotrnn", True),
     )
     mixed = results_of(
-        arm("rotrnn", 0.60, 0.61, 0.62), arm("lru", 0.50, 0.51, 0.52), arm("s5", 0.4, 0.6, 0.8), claims=claims
+        arm("rotrnn", 0.60, 0.61, 0.62, 0.6, 0.61, scored=True),
+        arm("lru", 0.50, 0.51, 0.52, 0.5, 0.51, scored=True),
+        arm("s5", 0.4, 0.6, 0.8, 0.3, 0.9, scored=True),
+        claims=claims,
     )
     assert [verdict.outcome for verdict in mixed.orders] == [
         "reproduced",
         "not reproduced",
-        "not established",
-        "not established",
+        "undetermined",
+        "undetermined",
     ]
     text = experiment_page.markdown(mixed)
-    assert "claims: 3 reproduced, 2 not reproduced, 0 not comparable, 1 not established." in text
-    assert "from no paper: 0 confirmed, 0 refuted, 1 not established." in text
+    assert "claims: 2 reproduced, 2 not reproduced, 0 not comparable, 2 undetermined." in text
+    assert "from no paper: 0 confirmed, 0 refuted, 1 undetermined." in text
     publishing.publish(mixed, tmp_path)
     cells = next(line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1"))
-    counted = "| reproduced | not reproduced | not comparable | not established | confirmed | refuted |"
+    counted = "| reproduced | not reproduced | not comparable | undetermined | confirmed | refuted |"
     assert counted in publishing.index(tmp_path)
-    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "2", "0", "2", "0", "0"]
+    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["2", "2", "0", "3", "0", "0"]
 
 
 def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
     arms = tuple(replace(arm, published=None) for arm in HYPOTHESES.arms)
     text = experiment_page.markdown(replace(HYPOTHESES, arms=arms))
-    assert "| R | 0.61 ± 0.02484 | 0.51 ± 0.02484 | 0.6 ± 0.4968 |" in text
+    assert "| R | 0.61 (0.6 to 0.62) | 0.51 (0.5 to 0.52) | 0.6 (0.3 to 0.9) |" in text
     assert "As the paper prints it" not in text + experiment_page.markdown(HYPOTHESES)
     assert "Measured, then stated." in experiment_page.markdown(HYPOTHESES)
 
 
 def test_a_control_within_noise_is_marked() -> None:
-    doubted, control = replace(BOTH.arms[0], chance=0.6), arm("none", 0.6, 0.61, 0.6)
+    doubted, control = replace(BOTH.arms[0], chance=0.6), arm("none", 0.6, 0.61, 0.6, 0.62, 0.61, scored=True)
     text = experiment_page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:], control)))
-    assert "| 0.61 ± 0.02484 (not shown to beat chance, none) | 3 | 3 | 0.61 | 0.62 | 0.6 |" in text
+    assert "| 0.61 (0.6 to 0.62) (not shown to beat chance, none) | 5 | 5 | 0.608 | 0.62 | 0.6 |" in text
 
 
 def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
@@ -366,7 +392,7 @@ def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
         publishing.index(publishing.publish(some, tmp_path)[0].parent),
     ):
         assert "| arm | x1 | x2 | x10 |" in text
-        assert "Mean of test/accuracy over seeds" in text
+        assert "Median of test/accuracy over seeds" in text
         assert "| rotrnn | 0.9 (2 equal seeds) | 0.8 (2 equal seeds) | 0.5 (one seed) |" in text
     assert "By length" not in experiment_page.markdown(BOTH)
 
@@ -375,7 +401,7 @@ def test_the_picture_is_well_formed_and_has_every_seed() -> None:
     some = replace(BOTH, arms=(replace(BOTH.arms[0], chance=0.1), *BOTH.arms[1:], arm("empty")))
     root = ElementTree.fromstring(picture.svg(some))
     circles = root.findall("{http://www.w3.org/2000/svg}circle")
-    assert len(circles) == 9
+    assert len(circles) == 15
     places = [float(circle.attrib["cx"]) for circle in circles]
     assert places[:3] == sorted(places[:3])
     assert all(picture.LEFT < place < picture.WIDTH - picture.RIGHT for place in places)
@@ -425,15 +451,16 @@ def test_confirmations_are_the_seeds_of_a_search() -> None:
 
 
 def test_the_interval_of_an_arm_has_the_noise_of_its_examples(tmp_path: Path) -> None:
-    """It is wider than that over seeds which agree, kept with the results, and decides on a hypothesis."""
-    history, wanted = confirmed.history([0.92, 0.9225, 0.92]), experiment()
+    """It is wider than that over seeds which agree, and kept with the results."""
+    history, wanted = confirmed.history([0.92, 0.9225, 0.92, 0.9225, 0.92]), experiment()
     found = collected(wanted, wanted.arms[0], history)
     ends = interval_of(found.sample("test/accuracy"))
     assert ends is not None
     assert ends[0] < 0.9 < 0.92 < ends[1]
     tested = replace(found, published=StatedFigure(at_least=0.9), hypothesis=True, obstacle="")
-    luck, sure = (results_of(replace(tested, interval=given)) for given in (ends, None))
-    assert [each.verdicts[found.name].outcome for each in (luck, sure)] == ["not established", "confirmed"]
+    luck = results_of(replace(tested, interval=ends))
+    sure = results_of(replace(tested, published=StatedFigure(at_least=0.8)))
+    assert [each.verdicts[found.name].outcome for each in (luck, sure)] == ["undetermined", "confirmed"]
     assert experiment_results.read(publishing.publish(luck, tmp_path)[0]) == luck
     assert interval_of(found.sample("test/loss")) is None
 
@@ -605,7 +632,7 @@ def test_wall_time_counts_overlapping_attempts_once() -> None:
 
 
 def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
-    other = replace(BOTH, arms=(arm("rotrnn", 0.1, 0.1, 0.1), *BOTH.arms[1:]))
+    other = replace(BOTH, arms=(arm("rotrnn", *[0.1] * 5, scored=True), *BOTH.arms[1:]))
     lines = experiment_page.markdown(other).splitlines()
     assert re.search("not reproduced", next(line for line in lines if line.startswith("| rotrnn | rotrnn")))
 
@@ -616,9 +643,65 @@ def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
         ((), "–"),
         ((0.5,), "0.5 (one seed)"),
         ((0.475, 0.475), "0.475 (2 equal seeds)"),
-        ((1.0, 2.0, 3.0), "2 ± 2.484"),
+        ((1.0, 2.0, 3.0), "2 (1 to 3)"),
+        ((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0), "5 (2 to 8)"),
     ],
 )
-def test_a_mean_stands_with_its_uncertainty(values: tuple[float, ...], expected: str) -> None:
-    """A single seed does not look like a mean, and two equal ones do not look like certainty."""
-    assert experiment_page.mean_of(values) == expected
+def test_a_median_stands_with_its_uncertainty(values: tuple[float, ...], expected: str) -> None:
+    """A single seed does not look like a median, and two equal ones do not look like certainty."""
+    assert experiment_page.median_of(values) == expected
+
+
+def test_seeds_that_solve_a_task_are_counted() -> None:
+    """With an exact interval of the share of all trainings that solve it."""
+    arms = (arm("rotrnn", 1.0, 0.99, 0.95, 0.92, 0.1), arm("lru", 0.1), arm("new"))
+    text = experiment_page.markdown(replace(results_of(*arms), solved=0.9))
+    assert "A seed solves the task with at least 0.9." in text
+    assert "| rotrnn | 4 of 5 seeds | 28 % to 99 % |" in text
+    assert "| lru | 0 of 1 seed | 0 % to 98 % |" in text
+    assert "| new | – | – |" in text
+    assert "Solved" not in experiment_page.markdown(results_of(*arms))
+    loss = replace(results_of(*arms), solved=0.5, maximize=False)
+    assert "| rotrnn | 1 of 5 seeds | 1 % to 72 % |" in experiment_page.markdown(loss)
+
+
+UNABLE = StatedFigure(at_most=0.9)
+
+
+@pytest.mark.parametrize(
+    ("control", "negative", "expected"),
+    [
+        ([0.99] * 5, 0.1, "confirmed"),
+        (
+            [0.99, 0.99, 0.99, 0.99, 0.3],
+            0.1,
+            "undetermined: this size shows nothing: the positive control attention is not shown to solve the"
+            " task",
+        ),
+        (
+            [0.99] * 5,
+            0.99,
+            "undetermined: this size shows nothing: the negative control none solves the task",
+        ),
+    ],
+)
+def test_inability_counts_only_where_controls_hold(
+    tmp_path: Path, control: list[float], negative: float, expected: str
+) -> None:
+    """A task that nothing learns at this size shows nothing about one layer."""
+    tested = replace(arm("lru", *[0.2] * 5, published=UNABLE, scored=True), hypothesis=True)
+    able = replace(tested, name="able", published=StatedFigure(at_least=0.1))
+    other = replace(tested, name="other", data_digest="abcd")
+    arms = (
+        arm("attention", *control, published=None, scored=True),
+        arm("none", *[negative] * 5, published=None, scored=True),
+    )
+    stated = replace(
+        results_of(tested, able, other, *arms), solved=0.9, positive=("attention",), negative=("none",)
+    )
+    verdicts = stated.verdicts
+    assert verdicts["lru"].phrase.startswith(expected)
+    assert verdicts["able"].outcome == "confirmed"
+    assert verdicts["other"].phrase == "undetermined: this size shows nothing: no positive control"
+    assert replace(stated, positive=None).verdicts["lru"].outcome == "confirmed"
+    assert experiment_results.read(publishing.publish(stated, tmp_path)[0]) == stated

@@ -87,7 +87,7 @@ def test_an_arm_without_its_data_is_skipped_and_says_so(tmp_path: Path) -> None:
     assert lines[0] == "Arm 1 of 2, lru: skipped, the data of text are missing"
     present = results(experiment, workspace)
     assert present.verdicts["lru"].phrase == "not comparable, because the data of text are missing"
-    assert present.verdicts["s5"].phrase == "not comparable, because 0 of 3 seeds have a value"
+    assert present.verdicts["s5"].phrase == "undetermined: 0 of 3 seeds have a value"
 
 
 def test_a_function_is_called_once_for_each_arm_and_seed(
@@ -101,8 +101,8 @@ def test_a_function_is_called_once_for_each_arm_and_seed(
         assert notes.read_text().split() == ["1/0", "1/1", "2/0", "2/1"]
     present = results(experiment, workspace)
     assert [arm.values for arm in present.arms] == [[2.0, 2.1], [4.0, 4.1]]
-    assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
-    assert present.orders[0].phrase == "not established: fewer than 3 seeds of an arm"
+    assert [verdict.outcome for verdict in present.verdicts.values()] == ["undetermined", "undetermined"]
+    assert present.orders[0].phrase == "undetermined: fewer than 3 seeds of an arm"
     assert [arm.trials for arm in present.arms] == [2, 2]
     monkeypatch.setattr("orchestrator.provenance.git_commit", lambda: "a later commit")
     assert results(experiment, workspace).arms[0].origin == present.arms[0].origin is not None
