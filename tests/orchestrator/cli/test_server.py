@@ -53,7 +53,7 @@ OTHER: Mapping[str, tuple[list[str], str]] = {
     "resume": ([QUEUED], "is submitted."),
     "try": ([QUEUED, "learning_rate=1e-3"], "tries learning_rate 0.001 next."),
     "retry-failed": ([sweeps.SWEEP_ID, "--key", "k2"], "is submitted."),
-    "note": ([sweeps.SWEEP_ID, "7", "--text", "Spikes", "--tag", "odd"], "odd\nSpikes\n(grace, 20"),
+    "note": ([sweeps.SWEEP_ID, "7", "--text", "Spikes", "--tag", "odd"], "odd\nSpikes\n(ada, 20"),
     "run": (["small.yaml", "--set", "budget.trials=5"], "is submitted."),
     "report": ([sweeps.SWEEP_ID, "--output", "page.html"], "page.html"),
     "user add": (["eve", "--role", "viewer", "--days", "7"], "Created eve (viewer) until 20"),
