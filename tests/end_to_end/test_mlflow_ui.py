@@ -158,7 +158,7 @@ def _check_pages(chrome: Chrome, root: str, finished: Finished) -> None:
     _open(chrome, f"{experiment}/{runs[finished.chosen]}/model-metrics{_TRAINING}", "hidden_norm")
     _check_hidden_norms_are_charted(chrome, finished)
     sweep = f"{experiment}/{runs[sweep_id]}"
-    _open(chrome, f"{sweep}{_TRAINING}", f"Trial {int(finished.chosen)} reaches")
+    _open(chrome, f"{sweep}{_TRAINING}", f"Trial {finished.chosen.split()[0]} reaches")
     picture(chrome, "sweep")
     _follow_the_link_to_the_curves(chrome, finished)
     _open(chrome, f"{sweep}/artifacts/hidden_norms.html{_TRAINING}", "leaderboard.csv")
