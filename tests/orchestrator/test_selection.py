@@ -268,15 +268,17 @@ def _registered(site: Site) -> str | None:
 
 
 def _status(site: Site) -> str | None:
-    return status(site.sweep.id, root=site.paths.root).progress.best_key
+    chosen = status(site.sweep.id, root=site.paths.root).chosen
+    return chosen.key if chosen else None
 
 
 def _printed_status(site: Site) -> str | None:
     printed = io.StringIO()
     with redirect_stdout(printed):
         assert run_command(["status", site.sweep.id, "--root", str(site.paths.root)]) == 0
-    best = re.search(r"best val/accuracy \S+ \((\S+)\)", printed.getvalue())
-    return best[1] if best else None
+    shown = r"best (?:val/accuracy|of those that have ended) \S+ \(trial (\d+)\)"
+    best = re.search(shown, printed.getvalue())  # other best trials have a state, such as `trial 3, pruned`
+    return trial_key(site.sweep.id, int(best[1])) if best else None
 
 
 def _best(site: Site) -> str | None:

@@ -153,7 +153,7 @@ def test_a_request_outlives_the_driver_that_was_about_to_try_it() -> None:
     """Two drivers die around the commit that takes the request; one of the three tries it, once."""
     takers = set()
     seed = next(seed for seed in range(100) if runs.simulate(seed, "request", ()).variant.requests == 1)
-    for commits in range(3, 12):
+    for commits in range(3, 26):
         faults = [Fault(KILL_AFTER_COMMIT, f"driver-{number}", commits) for number in (1, 2)]
         result = runs.simulate(seed, "request", [*faults, Fault(REQUEST, "world", 3)])
         assert result.violation is None, result
