@@ -26,7 +26,7 @@ READING = (
 )
 """Methods of the client protocol that change nothing."""
 
-CHANGING = ("submit", "stop", "try_setting", "resume", "retry", "move")
+CHANGING = ("submit", "stop", "try_setting", "resume", "retry", "move", "note")
 """Methods that change the caller's sweeps. The administration of users and quotas is for people."""
 
 INSTRUCTIONS = (

@@ -106,7 +106,7 @@ def test_records_that_wait_are_counted_and_no_finding(
     waits = f"{count} records wait for MLflow;"
     how = f"`sweep resume {sweeps.SWEEP_ID}` delivers them, and `serve` by itself"
     assert f"{waits} unless it is driven, {how}" in capsys.readouterr().out
-    look.list_sweeps(delivered.root, as_json=False)
+    look.list_sweeps(root=delivered.root, as_json=False)
     assert f"{sweeps.SWEEP_ID}: {waits} {how}" in capsys.readouterr().out
     look.status(None, watch=False, plain=True, root=delivered.root, as_json=False)
     assert f"  {waits} {how}" in capsys.readouterr().out
