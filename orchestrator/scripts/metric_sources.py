@@ -10,6 +10,7 @@ import re
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -48,18 +49,19 @@ SILENT_SECONDS = 10.0
 """Time limit for a connection to `MlflowCalls` that sends nothing."""
 
 
-class MetricSource:
+class MetricSource(ABC):
     """Source of the reports of a script."""
 
     variables: Mapping[str, str] = {}
     """Environment variables of the script."""
 
-    def print(self, lines: str) -> None:
+    def print(self, lines: str) -> None:  # noqa: B027 - most sources ignore it
         """Take lines that the script has printed; another thread calls this."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Release what the source holds, after the end of the script."""
 
+    @abstractmethod
     def reports(self, *, ended: bool) -> list[bytes]:
         """Return the new reports, a line of JSON each.
 
@@ -69,7 +71,6 @@ class MetricSource:
         Raises:
             Refusal: A value is not a number, or a step does not grow.
         """
-        raise NotImplementedError
 
 
 class PendingMetrics:

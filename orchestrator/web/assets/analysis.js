@@ -25,12 +25,12 @@ const NEAREST_BRUSH = 4; // pixels of a drag that is more than a click
 let here = "";
 let importances = [];
 let trials = { columns: [], shown: [], matching: null, metric: null }; // the objective is null before the first driver
-let told = () => {};
+let onImportances = () => {};
 
 // Starts the sections; `learned` is called with the importances, the largest first, when they have been read.
 export function analyse(path, learned) {
   here = path;
-  told = learned;
+  onImportances = learned;
   const sections = {
     matters: showMatters, "pareto-section": showPareto, "parallel-section": showParallel, "more-section": showMore, "analysis-section": showAnalysis,
     "changes-section": showChanges,
@@ -77,7 +77,7 @@ async function showMatters() {
   if (trials.metric === null) return;
   const [found] = await Promise.all([request(`${here}/analysis`), readTrials()]);
   importances = found.importances;
-  told(importances);
+  onImportances(importances);
   show("importances-of", importances.length ? "The range holds 90 % of resampled sweeps." : "");
   element("importances-empty").hidden = importances.length > 0;
   show("importances-empty", "Importances need ten trials with a value.");
