@@ -383,7 +383,12 @@ class Ledger:
         def attempt() -> Result:
             with self.writer() as connection:
                 transaction = Transaction(connection, now)
-                result = change(transaction)
+                try:
+                    result = change(transaction)
+                except ValueError:
+                    # It may be impossible because the sweep has another driver, whose rows it has read.
+                    _check(connection, transaction, token)
+                    raise
                 _check(connection, transaction, token)
                 number = transaction.close()
                 if number is None or transaction.sweep_id is None:

@@ -169,6 +169,19 @@ def test_a_driver_that_has_lost_its_lease_creates_no_sweep(ledger: Ledger) -> No
     assert ledger.sweep(SWEEP_ID) is None
 
 
+def test_a_driver_whose_trial_another_one_has_ended_has_lost_its_lease(ledger: Ledger) -> None:
+    """It reads the row of the new driver, for which its own change makes no sense."""
+    create_sweep(ledger)
+    ended = trial_record(0, state="COMPLETE", value=0.5)
+    with Lease(ledger, SWEEP_ID) as first:
+        first.writer.add_trial(ended)
+        with pytest.raises(ValueError, match="COMPLETE"):
+            first.writer.start_attempt(ended.key)
+        next_token(ledger.writer, SWEEP_ID, Holder.here())
+        with pytest.raises(Busy):
+            first.writer.start_attempt(ended.key)
+
+
 def test_a_driver_on_another_machine_holds_its_lease_until_it_expires(postgres_url: str) -> None:
     """A driver on another machine counts as alive until its row expires, by the server's clock."""
     ledger = Ledger.open(postgres_url)
