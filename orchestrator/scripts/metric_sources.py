@@ -377,13 +377,15 @@ def _unknown(key: int) -> int:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Return the integer at a place, of at most ten bytes, and the place behind it."""
     value, shift = 0, 0
-    while True:
+    while shift < 70:
         byte = message[at]
         value |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
         if byte < 128:
             return value, at
+    raise ValueError("an integer has more than ten bytes")
 
 
 class MlflowCalls(MetricSource):

@@ -236,6 +236,12 @@ def test_a_scalar_may_be_a_tensor(content: bytes) -> None:
     assert scalars_of(b"\x10\xac\x02\x2a" + bytes([len(summary)]) + summary) == (300, {"a": 0.5})
 
 
+def test_an_integer_of_an_event_has_at_most_ten_bytes() -> None:
+    """Reading a longer one would take time that grows with the square of its length."""
+    with pytest.raises(Refusal, match="more than ten bytes"):
+        scalars_of(b"\x10" + 20 * b"\xff" + b"\x01")
+
+
 @pytest.mark.parametrize("event", [b"\x10", b"\x2a\x09\x00", b"\x13"])
 def test_a_damaged_event_is_refused(event: bytes) -> None:
     with pytest.raises(Refusal, match="must name a folder with TensorBoard's event files"):
