@@ -176,6 +176,8 @@ def show(
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
         print_line(f"  {name} = {plain(value)}")
+    if found.exempt_by is not None:
+        print_line(f"Exempt from early stopping, requested by {found.exempt_by}.")
     if found.note is not None:
         for line in note_lines(found.note):
             print_line(f"  {line}")

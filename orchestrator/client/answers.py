@@ -406,6 +406,7 @@ class TrialDocument:
         similarity: How similar those earlier or known results are so far, in words; '' for others.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
         note: What users have noted about it, or None.
+        exempt_by: User who has exempted it from early stopping, or None.
     """
 
     trial: TrialRow
@@ -426,6 +427,7 @@ class TrialDocument:
     similarity: str = ""
     by_hand: str | None = None
     note: Note | None = None
+    exempt_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -479,10 +481,17 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A sweep with a stop request, and the driver that saves its trials, or None if it has no driver."""
+    """A sweep with a stop request.
+
+    Attributes:
+        id: ID of the sweep.
+        driver: Driver that saves its trials, or None if it has no driver.
+        trial: Key of the trial that stops alone, or None if all stop.
+    """
 
     id: str
     driver: str | None
+    trial: str | None = None
 
 
 @dataclass(frozen=True)

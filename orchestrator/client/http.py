@@ -191,8 +191,8 @@ class HttpBackend(Backend):
             raise from_documents(answer["refusals"])
         return decoded(answers.PlannedSweep, answer["plan"])
 
-    def stop(self, sweep: str) -> answers.Stopped:
-        return decoded(answers.Stopped, self.call("POST", f"{self._sweep(sweep)}/stop"))
+    def stop(self, sweep: str, trial: str | None = None) -> answers.Stopped:
+        return decoded(answers.Stopped, self.call("POST", self._of_trial(sweep, trial, "stop")))
 
     def try_setting(self, sweep: str, params: Mapping[str, Any]) -> answers.TriedNext:
         """Ask an unfinished sweep to try a setting next."""
@@ -210,18 +210,13 @@ class HttpBackend(Backend):
         favourite: bool | None = None,
     ) -> Note:
         """Change the note, the tags or the mark of a sweep or a trial, in any state, and return them."""
-        path, query = self._sweep(sweep), ""
-        if trial is not None:
-            number = trial.removeprefix("c")
-            if not (number.isascii() and number.isdigit()):
-                raise no_trial(f"{unquote(path.removeprefix('/sweeps/'))}-{trial}")
-            path, query = f"{path}/trials/{number}", "" if number == trial else "?role=confirmation"
+        path = self._of_trial(sweep, trial, "note")
         given = {"text": text, "add": list(add), "remove": list(remove), "favourite": favourite}
         body = {name: value for name, value in given.items() if value not in (None, [])}
-        return decoded(Note, self.call("PATCH", f"{path}/note{query}", body))
+        return decoded(Note, self.call("PATCH", path, body))
 
-    def resume(self, sweep: str) -> answers.SweepSettings:
-        return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))
+    def resume(self, sweep: str, trial: str | None = None) -> answers.SweepSettings:
+        return decoded(answers.SweepSettings, self.call("POST", self._of_trial(sweep, trial, "resume")))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/extend", budget, key))
@@ -312,6 +307,17 @@ class HttpBackend(Backend):
             return f"/sweeps/{quote(newest[0]['id'], safe='')}"
         ids = self._ids(name) or self._ids()
         return f"/sweeps/{quote(one_of(ids, name), safe='')}"
+
+    def _of_trial(self, sweep: str, trial: str | None, action: str) -> str:
+        """Return the path of an action on a sweep, or on one of its trials."""
+        path = self._sweep(sweep)
+        if trial is None:
+            return f"{path}/{action}"
+        number = trial.removeprefix("c")
+        if not (number.isascii() and number.isdigit()):
+            raise no_trial(f"{unquote(path.removeprefix('/sweeps/'))}-{trial}")
+        query = "" if number == trial else "?role=confirmation"
+        return f"{path}/trials/{number}/{action}{query}"
 
     def _ids(self, part: str = "") -> list[str]:
         """Return the IDs of the sweeps that contain a text, the oldest first."""

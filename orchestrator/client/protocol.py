@@ -211,8 +211,13 @@ class Backend(Protocol):
             sizes: Whether to count the parameters of its networks, which takes seconds.
         """
 
-    def stop(self, sweep: str) -> Stopped:
-        """Save every trial and stop; the sweep stays stopped until `resume`."""
+    def stop(self, sweep: str, trial: str | None = None) -> Stopped:
+        """Save every trial and stop until `resume`, or stop one trial, whose place goes to the next one.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of an unfinished trial, with a `c` before that of a confirmation; None for all.
+        """
 
     def try_setting(self, sweep: str, params: Mapping[str, Any]) -> TriedNext:
         """Ask an unfinished sweep to try a setting next.
@@ -245,8 +250,15 @@ class Backend(Protocol):
             favourite: Whether it is a favourite.
         """
 
-    def resume(self, sweep: str) -> SweepSettings:
-        """Queue a stopped or parked sweep again, or let its driver continue."""
+    def resume(self, sweep: str, trial: str | None = None) -> SweepSettings:
+        """Queue a stopped or parked sweep again, or exempt one trial from early stopping.
+
+        A trial that is exempt runs to its last step, also if it is paused. The others are compared with it.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of a trial of the search that has not ended; None for the sweep.
+        """
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         """Queue a finished sweep again with a larger budget.

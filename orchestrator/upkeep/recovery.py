@@ -40,6 +40,7 @@ from orchestrator.ledger.tables import (
     STOP_REQUEST,
     SUBMISSION,
     TALLY,
+    TRIAL_REQUEST,
     WANTED_SETTING,
 )
 from orchestrator.system import System
@@ -103,7 +104,7 @@ def recover(url: str, system: System = System()) -> Recovery:
         submissions, lost_submissions = _restore(engine, address, SUBMISSION)
         users, lost_users = _restore(engine, address, SERVICE_USER)
         decisions, lost_decisions = [], []
-        for table in (STOP_REQUEST, WANTED_SETTING, NOTE, PRIORITY, OWNER):
+        for table in (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST, NOTE, PRIORITY, OWNER):
             intact, damaged = _restore(engine, address, table)
             decisions += [f"{table.name} {key}" for key in intact]
             lost_decisions += [f"{table.name} {key}" for key in damaged]

@@ -70,6 +70,8 @@ ACCESS: Mapping[str, Level] = {
     "validate": "member",
     "submit": "member",
     "stop": "owner",
+    "stop_trial": "owner",
+    "resume_trial": "owner",
     "try_setting": "owner",
     "note_sweep": "owner",
     "note_trial": "owner",

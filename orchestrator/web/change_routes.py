@@ -254,6 +254,29 @@ def stop(app: App, user: SignedIn, sweep_id: SweepId) -> Stopped:
     return stopped
 
 
+@ROUTER.post("/sweeps/{sweep_id}/trials/{number}/stop", status_code=202)
+def stop_trial(
+    app: App, user: SignedIn, sweep_id: SweepId, number: Number, role: TrialRole = "search"
+) -> Stopped:
+    """Save a trial and end it; its place goes to the next trial."""
+    label = trial_label(trial_key(sweep_id, number, role))
+    stopped = app.backend.stop(sweep_id, label, asked=Asked(user.name, "stop", sweep_id, {"trial": label}))
+    app.cache.clear()
+    return stopped
+
+
+@ROUTER.post("/sweeps/{sweep_id}/trials/{number}/resume", status_code=202)
+def resume_trial(
+    app: App, user: SignedIn, sweep_id: SweepId, number: Number, role: TrialRole = "search"
+) -> SweepSettings:
+    """Exempt a trial from early stopping, so that it runs to its last step, also if it is paused."""
+    label = trial_label(trial_key(sweep_id, number, role))
+    asked = Asked(user.name, "resume", sweep_id, {"trial": label})
+    chosen = app.backend.resume(sweep_id, label, asked=asked)
+    app.cache.clear()
+    return chosen
+
+
 @ROUTER.post("/sweeps/{sweep_id}/try", status_code=202)
 def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -> TriedNext:
     """Ask an unfinished sweep to try a setting next; the sampler completes what it leaves out."""

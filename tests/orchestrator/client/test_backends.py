@@ -142,6 +142,9 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
     "stop": [
         lambda backend, folder: backend.stop(UNKNOWN),
         lambda backend, folder: backend.stop(sweeps.SWEEP_ID),
+        lambda backend, folder: backend.stop(sweeps.SWEEP_ID, "0"),
+        lambda backend, folder: backend.stop(sweeps.SWEEP_ID, "99"),
+        lambda backend, folder: backend.stop(QUEUED, "best"),
     ],
     "note": [
         lambda backend, folder: backend.note(UNKNOWN, text="x"),
@@ -156,6 +159,8 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
     "resume": [
         lambda backend, folder: backend.resume(UNKNOWN),
         lambda backend, folder: backend.resume(QUEUED),
+        lambda backend, folder: backend.resume(sweeps.SWEEP_ID, "0"),
+        lambda backend, folder: backend.resume(QUEUED, "0"),
     ],
     "extend": [
         lambda backend, folder: backend.extend(UNKNOWN, trials=9),
@@ -348,6 +353,7 @@ def test_a_member_may_not_do_what_an_admin_may(client: Client, monkeypatch: pyte
     for refused in (
         *(ada.users, ada.audit_log, lambda: ada.add_user("eve"), lambda: ada.revoke_user("bob")),
         *(lambda: ada.set_quota("ada", weight=2), lambda: bob.move(QUEUED, "idle")),
+        *(lambda: bob.stop(QUEUED, "0"), lambda: bob.resume(QUEUED, "0")),
         *(lambda: bob.stop(QUEUED), lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
         lambda: bob.retry(QUEUED),
     ):
