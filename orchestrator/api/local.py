@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from orchestrator import api
 from orchestrator.api import status
@@ -18,7 +18,9 @@ from orchestrator.client.answers import (
     Changes,
     CheckpointRow,
     ComparedSweeps,
+    Deletion,
     DetailedStatus,
+    DiskUse,
     EvaluationRow,
     ImportanceRow,
     LearningCurves,
@@ -41,15 +43,16 @@ from orchestrator.client.answers import (
     TrialRow,
     TriedNext,
 )
-from orchestrator.client.names import no_trial, one_of
+from orchestrator.client.names import check_word, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.driver.detached import last_lines
-from orchestrator.errors import BadInput, WrongState
+from orchestrator.errors import BadInput, Busy, WrongState
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
-from orchestrator.ledger.people.user_records import AuditEntry, Note, User
+from orchestrator.ledger.people.shelf import shelve
+from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop, settings
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
@@ -88,10 +91,19 @@ class LocalBackend(Backend):
         self._drivers: dict[str, Holder] = {}
 
     def sweeps(
-        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+        self,
+        *,
+        tag: str | None = None,
+        task: str | None = None,
+        since: float | None = None,
+        archived: bool = False,
     ) -> Sequence[Status]:
         """The sweeps that satisfy every given condition, the oldest first."""
-        return [each for each in status.sweeps(root=self._root) if is_wanted(each, tag, task, since)]
+        return [
+            each
+            for each in status.sweeps(root=self._root)
+            if is_wanted(each, tag, task, since) and (each.shelf is not None) == archived
+        ]
 
     def status(self, sweep: str | None = None) -> DetailedStatus:
         return status.status(sweep, root=self._root)
@@ -315,6 +327,30 @@ class LocalBackend(Backend):
             change = NoteChange(text, add, remove, favourite)
             asked = Asked(actor, "note", sweep_id, {**change.detail(), **({"trial": trial} if trial else {})})
             return change_note(ledger, sweep_id, target, change, asked)
+
+    def shelve(self, sweep: str, shelf: Shelf | None, *, actor: str = COMMAND_LINE) -> Status:
+        """Archive or delete a sweep that is neither queued nor running, or undo that.
+
+        Args:
+            sweep: Name of the sweep.
+            shelf: `archived` or `deleted`; None to undo either.
+            actor: Name of the user, for the audit log.
+        """
+        if shelf is not None:
+            check_word("shelf", shelf, get_args(Shelf))
+        with self.workspace.ledger() as ledger:
+            sweep_id = one_of(known_sweeps(ledger), sweep)
+            if shelf is not None and (driver := holder(ledger, sweep_id)) is not None:
+                must = f"must not be queued or running to be {shelf}"
+                raise Busy(sweep_id, must, str(driver), f"Stop it first, with `stop {sweep_id}`.")
+            shelve(ledger, sweep_id, shelf, Asked(actor, "shelve", sweep_id, {"shelf": shelf}))
+        return next(each for each in status.sweeps(root=self._root) if each.id == sweep_id)
+
+    def deletion(self, sweep: str) -> Deletion:
+        return api.maintenance.deletion(sweep, root=self._root)
+
+    def disk(self) -> Sequence[DiskUse]:
+        return api.maintenance.disk(root=self._root)
 
     def resume(self, sweep: str, trial: str | None = None, *, asked: Asked | None = None) -> SweepSettings:
         """Queue a stopped or parked sweep again, or exempt one trial from early stopping.

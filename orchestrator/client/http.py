@@ -22,7 +22,7 @@ from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
-from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, User
+from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
@@ -81,14 +81,20 @@ class HttpBackend(Backend):
         self.url, self._token = url.rstrip("/"), known
 
     def sweeps(
-        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+        self,
+        *,
+        tag: str | None = None,
+        task: str | None = None,
+        since: float | None = None,
+        archived: bool = False,
     ) -> Sequence[answers.Status]:
         """The sweeps that satisfy every given condition, the oldest first."""
-        given = {"tag": tag, "task": task, "since": since}
-        wanted = {name: value for name, value in given.items() if value is not None}
-        return self._pages(
-            f"/sweeps?{urlencode({'descending': 'false', **wanted})}", "sweeps", answers.Status
-        )
+        given = {"tag": tag, "task": task, "since": since, "archived": "only" if archived else None}
+        return self._listed({name: value for name, value in given.items() if value is not None})
+
+    def _listed(self, wanted: Mapping[str, Any]) -> Sequence[answers.Status]:
+        query = urlencode({"descending": "false", **wanted})
+        return self._pages(f"/sweeps?{query}", "sweeps", answers.Status)
 
     def status(self, sweep: str | None = None) -> answers.DetailedStatus:
         return decoded(answers.DetailedStatus, self.call("GET", self._sweep(sweep)))
@@ -215,6 +221,15 @@ class HttpBackend(Backend):
         body = {name: value for name, value in given.items() if value not in (None, [])}
         return decoded(Note, self.call("PATCH", path, body))
 
+    def shelve(self, sweep: str, shelf: Shelf | None) -> answers.Status:
+        return decoded(answers.Status, self.call("PUT", f"{self._sweep(sweep)}/shelf", {"shelf": shelf}))
+
+    def deletion(self, sweep: str) -> answers.Deletion:
+        return decoded(answers.Deletion, self.call("GET", f"{self._sweep(sweep)}/deletion"))
+
+    def disk(self) -> Sequence[answers.DiskUse]:
+        return [decoded(answers.DiskUse, row) for row in self.call("GET", "/disk")["disk"]]
+
     def resume(self, sweep: str, trial: str | None = None) -> answers.SweepSettings:
         return decoded(answers.SweepSettings, self.call("POST", self._of_trial(sweep, trial, "resume")))
 
@@ -301,7 +316,7 @@ class HttpBackend(Backend):
     def _sweep(self, name: str | None) -> str:
         """Return the path of a sweep, or of the newest one."""
         if name is None:
-            newest = self.call("GET", "/sweeps?limit=1")["sweeps"]
+            newest = self.call("GET", "/sweeps?limit=1&archived=any")["sweeps"]
             if not newest:
                 raise no_sweeps()
             return f"/sweeps/{quote(newest[0]['id'], safe='')}"
@@ -321,12 +336,13 @@ class HttpBackend(Backend):
 
     def _ids(self, part: str = "") -> list[str]:
         """Return the IDs of the sweeps that contain a text, the oldest first."""
-        query = urlencode({"descending": "false", "name": part[:200]} if part else {"descending": "false"})
+        given = {"descending": "false", "archived": "any"}
+        query = urlencode({**given, "name": part[:200]} if part else given)
         return [row.id for row in self._pages(f"/sweeps?{query}", "sweeps", answers.Status)]
 
     def _trial(self, name: str, below: str = "", **query: int) -> str:
         """Return the path of a trial."""
-        begun = [row.id for row in self.sweeps() if row.metric is not None]
+        begun = [row.id for row in self._listed({"archived": "any"}) if row.metric is not None]
         key = key_named(begun, name)
         number = trial_label(key).removeprefix("c")
         if not number.isdigit() or sweep_id_of(key) not in begun:

@@ -40,6 +40,7 @@ from orchestrator.ledger.tables import (
     OWNER,
     PRIORITY,
     SERVICE_USER,
+    SHELF,
     STOP_REQUEST,
     SUBMISSION,
     TRIAL_REQUEST,
@@ -60,6 +61,7 @@ ROW_FOLDERS: Mapping[Table, str] = {
     WANTED_SETTING: "decisions/wanted_setting",
     TRIAL_REQUEST: "decisions/trial_request",
     NOTE: "decisions/note",
+    SHELF: "decisions/shelf",
     PRIORITY: "decisions/priority",
     OWNER: "decisions/owner",
 }

@@ -215,6 +215,16 @@ NOTE = Table(
 """Notes of sweeps and trials, by sweep ID or trial key: the fields of `people.user_records.Note`, and the
 revision that MLflow has."""
 
+SHELF = Table(
+    "shelf",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("shelf", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+)
+"""Archived and deleted sweeps: the fields of `people.user_records.Shelved`."""
+
 DELETION = Table(
     "deletion",
     METADATA,

@@ -37,6 +37,7 @@ from orchestrator.ledger.tables import (
     OWNER,
     PRIORITY,
     SERVICE_USER,
+    SHELF,
     STOP_REQUEST,
     SUBMISSION,
     TALLY,
@@ -104,7 +105,7 @@ def recover(url: str, system: System = System()) -> Recovery:
         submissions, lost_submissions = _restore(engine, address, SUBMISSION)
         users, lost_users = _restore(engine, address, SERVICE_USER)
         decisions, lost_decisions = [], []
-        for table in (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST, NOTE, PRIORITY, OWNER):
+        for table in (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST, NOTE, SHELF, PRIORITY, OWNER):
             intact, damaged = _restore(engine, address, table)
             decisions += [f"{table.name} {key}" for key in intact]
             lost_decisions += [f"{table.name} {key}" for key in damaged]

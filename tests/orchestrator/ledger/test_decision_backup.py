@@ -13,6 +13,7 @@ from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
+from orchestrator.ledger.people.shelf import shelve, shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
@@ -57,6 +58,8 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     note = change_note(ledger, "a-2", "a-2-0", NoteChange("B\u00e9la", ["odd"]), Asked("ada", "note", "a-2"))
     asked = Asked("ada", "stop", "a-2", {"trial": "0"})
     stopped = ask_about_trial(ledger, "a-2-0", "stop", asked)
+    shelve(ledger, "a-3", "archived", Asked("ada", "shelve", "a-3"))
+    shelves = shelved(ledger)
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
     lose_database(ledger)
     with pytest.raises(Damaged, match="is empty, but its backup is not"):
@@ -67,6 +70,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
         f"wanted_setting {wanted.id}",
         "note a-2-0",
         "trial_request a-2-0",
+        "shelf a-3",
         "priority a-1",
         "priority a-2",
         "owner bob",
@@ -76,6 +80,7 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     assert asked_to_stop(again, "a-1")
     assert wanted_settings(again, "a-2") == [wanted]
     assert note_of(again, "a-2-0") == note
+    assert shelved(again) == shelves
     assert pending_requests(again, "a-2") == (None, [stopped])
     assert claims.owners(again) == owners
     assert owners[ODD].weight == 3 * UNIT

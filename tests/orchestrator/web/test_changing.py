@@ -25,6 +25,7 @@ from orchestrator.ledger.tables import (
     PRIORITY,
     REQUEST_KEY,
     SERVICE_USER,
+    SHELF,
     STOP_REQUEST,
     SUBMISSION,
     TRIAL_REQUEST,
@@ -61,7 +62,7 @@ def change_row(client: Client, statement: str) -> None:
 
 def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of the tables that users change."""
-    requests = (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST)
+    requests = (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST, SHELF)
     tables = (SUBMISSION, *requests, NOTE, PRIORITY, OWNER, SERVICE_USER, AUDIT)
     with client.workspace.ledger() as ledger, ledger.reader() as connection:
         return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
@@ -187,6 +188,7 @@ CHANGES: Mapping[str, tuple[str, str, object]] = {
     "stop_trial": ("POST", "/sweeps/{unfinished}/trials/8/stop", None),
     "resume_trial": ("POST", "/sweeps/{unfinished}/trials/8/resume", None),
     "try_setting": ("POST", f"/sweeps/{QUEUED}/try", {"params": {"learning_rate": 1e-3}}),
+    "shelve": ("PUT", f"/sweeps/{sweeps.SWEEP_ID}/shelf", {"shelf": "archived"}),
     "note_sweep": ("PATCH", f"/sweeps/{QUEUED}/note", {"text": "A *baseline*", "add": ["paper"]}),
     "note_trial": ("PATCH", f"/sweeps/{sweeps.SWEEP_ID}/trials/0/note", {"favourite": True}),
     "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
