@@ -20,6 +20,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, append
 from orchestrator.ledger.people.shelf import begin_removal
 from orchestrator.ledger.row_backup import renew, row_file, row_files
+from orchestrator.ledger.schema import lock_folder
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import METADATA, SHELF, SWEEP, TRIAL
 from orchestrator.storage import store
@@ -102,6 +103,8 @@ def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
         backup_file(ledger.address, sweep_id).unlink(missing_ok=True)
         for table, key in keys:
             row_file(ledger.address, table, key).unlink(missing_ok=True)
+        # A driver that creates and locks the next file refuses the sweep, which is marked as deleted.
+        (lock_folder(ledger.address) / sweep_id).unlink(missing_ok=True)
 
     def forget(connection: Connection) -> None:
         of_trials = select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id)

@@ -258,3 +258,16 @@ def test_a_replay_ends_a_trial_where_a_user_has_stopped_it(sessions: Sessions) -
     replayed = Replay(sweep, lambda index: curves[index] if index < len(curves) else None, 1).run()
     assert replayed.endings[1] == ("PRUNED", 20)
     assert not replayed.unknown
+
+
+def test_an_exempt_trial_is_not_replaced_in_a_population(sessions: Sessions) -> None:
+    pbt = "{pbt: {mutations: [learning_rate], period: 0.34, quantile: 0.5}}"
+    sweep = sessions.of(SPACE.replace("{none: {}}", pbt).replace("BUDGET", "2"))
+    session = sessions.open(sweep)
+    worse, better = launch(session), launch(session)
+    for attempt, value in ((worse, 0.1), (better, 0.9)):
+        session.reported(attempt.attempt_id, outcome(attempt, 10, value))
+    assert session.exploit(worse.trial_key, 10, [better.trial_key])
+    ask(sessions, sweep, number(worse), "exempt")
+    session.check_limits()
+    assert not session.exploit(worse.trial_key, 10, [better.trial_key])
