@@ -99,7 +99,7 @@ def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tu
         attempts: Attempts with the latest starts and ends.
         asked: Entries of the audit log about the sweep.
     """
-    latest = [SweepEvent(entry.at, entry.action, None, entry.actor) for entry in asked]
+    latest = [SweepEvent(entry.at, entry.action, entry.detail.get("trial"), entry.actor) for entry in asked]
     for attempt in attempts:
         label = trial_label(attempt.trial_key)
         latest.append(SweepEvent(attempt.started_at, "attempt started", label, attempt.node))

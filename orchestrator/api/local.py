@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from orchestrator import api
 from orchestrator.api import status
@@ -18,7 +18,9 @@ from orchestrator.client.answers import (
     Changes,
     CheckpointRow,
     ComparedSweeps,
+    Deletion,
     DetailedStatus,
+    DiskUse,
     EvaluationRow,
     ImportanceRow,
     LearningCurves,
@@ -41,26 +43,31 @@ from orchestrator.client.answers import (
     TrialRow,
     TriedNext,
 )
-from orchestrator.client.names import no_trial, one_of
+from orchestrator.client.names import check_word, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.driver.detached import last_lines
-from orchestrator.errors import BadInput, WrongState
+from orchestrator.errors import BadInput, Busy, WrongState
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
-from orchestrator.ledger.people.user_records import AuditEntry, Note, User
+from orchestrator.ledger.people.shelf import shelve
+from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop
+from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop, settings
+from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import ParetoFront, read_front
 from orchestrator.ledger.sweeps.records import (
     FINISHED_SWEEP,
+    FINISHED_TRIAL,
     ReportRecord,
     SweepRecord,
     TrialRecord,
+    UserDecision,
+    is_confirmation,
 )
 from orchestrator.sharing.pool_rows import UNIT, Owner
 
@@ -84,10 +91,19 @@ class LocalBackend(Backend):
         self._drivers: dict[str, Holder] = {}
 
     def sweeps(
-        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+        self,
+        *,
+        tag: str | None = None,
+        task: str | None = None,
+        since: float | None = None,
+        archived: bool = False,
     ) -> Sequence[Status]:
         """The sweeps that satisfy every given condition, the oldest first."""
-        return [each for each in status.sweeps(root=self._root) if is_wanted(each, tag, task, since)]
+        return [
+            each
+            for each in status.sweeps(root=self._root)
+            if is_wanted(each, tag, task, since) and (each.shelf is not None) == archived
+        ]
 
     def status(self, sweep: str | None = None) -> DetailedStatus:
         return status.status(sweep, root=self._root)
@@ -140,6 +156,7 @@ class LocalBackend(Backend):
             similarity=found.similarity(sweep.facts),
             by_hand=found.by_hand(),
             note=note,
+            exempt_by=found.record.decided_by("exempt"),
         )
 
     def reports(self, trial: str) -> Sequence[ReportRow]:
@@ -243,16 +260,20 @@ class LocalBackend(Backend):
     ) -> PlannedSweep:
         return api.planning.planned(self._loaded(file, profile, overrides), sizes=sizes)
 
-    def stop(self, sweep: str, *, asked: Asked | None = None) -> Stopped:
-        """Save every trial and stop; the sweep stays stopped until `resume`.
+    def stop(self, sweep: str, trial: str | None = None, *, asked: Asked | None = None) -> Stopped:
+        """Save every trial and stop until `resume`, or stop one trial, whose place goes to the next one.
 
         Args:
             sweep: Name of the sweep.
+            trial: Number of an unfinished trial, with a `c` before that of a confirmation; None for all.
             asked: Entry for the audit log; one of the command line if None.
         """
         with self.workspace.ledger() as ledger:
             sweep_id = one_of(known_sweeps(ledger), sweep)
             driver = holder(ledger, sweep_id)
+            if trial is not None:
+                key = _ask_about(ledger, sweep_id, trial, "stop", asked)
+                return Stopped(sweep_id, str(driver) if driver else None, key)
             submission = submissions.submission(ledger, sweep_id)
             if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
                 state = status.detailed(ledger, sweep_id, self.workspace).state
@@ -302,13 +323,48 @@ class LocalBackend(Backend):
             target = sweep_id = one_of(known_sweeps(ledger), sweep)
             if trial is not None:
                 target = f"{sweep_id}-{trial}"
-                if target not in {record.key for record in ledger.trials(sweep_id)}:
-                    raise no_trial(target)
+                _trial(ledger, sweep_id, target)
             change = NoteChange(text, add, remove, favourite)
             asked = Asked(actor, "note", sweep_id, {**change.detail(), **({"trial": trial} if trial else {})})
             return change_note(ledger, sweep_id, target, change, asked)
 
-    def resume(self, sweep: str) -> SweepSettings:
+    def shelve(self, sweep: str, shelf: Shelf | None, *, actor: str = COMMAND_LINE) -> Status:
+        """Archive or delete a sweep that is neither queued nor running, or undo that.
+
+        Args:
+            sweep: Name of the sweep.
+            shelf: `archived` or `deleted`; None to undo either.
+            actor: Name of the user, for the audit log.
+        """
+        if shelf is not None:
+            check_word("shelf", shelf, get_args(Shelf))
+        with self.workspace.ledger() as ledger:
+            sweep_id = one_of(known_sweeps(ledger), sweep)
+            if shelf is not None and (driver := holder(ledger, sweep_id)) is not None:
+                must = f"must not be queued or running to be {shelf}"
+                raise Busy(sweep_id, must, str(driver), f"Stop it first, with `stop {sweep_id}`.")
+            shelve(ledger, sweep_id, shelf, Asked(actor, "shelve", sweep_id, {"shelf": shelf}))
+        return next(each for each in status.sweeps(root=self._root) if each.id == sweep_id)
+
+    def deletion(self, sweep: str) -> Deletion:
+        return api.maintenance.deletion(sweep, root=self._root)
+
+    def disk(self) -> Sequence[DiskUse]:
+        return api.maintenance.disk(root=self._root)
+
+    def resume(self, sweep: str, trial: str | None = None, *, asked: Asked | None = None) -> SweepSettings:
+        """Queue a stopped or parked sweep again, or exempt one trial from early stopping.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of a trial of the search that has not ended; None for the sweep.
+            asked: Entry for the audit log about the trial; one of the command line if None.
+        """
+        if trial is not None:
+            with self.workspace.ledger() as ledger:
+                sweep_id = one_of(known_sweeps(ledger), sweep)
+                _ask_about(ledger, sweep_id, trial, "exempt", asked)
+                return settings_row(sweep_id, settings(ledger, sweep_id))
         return settings_row(*api.priorities.resume(sweep, root=self._root))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
@@ -375,6 +431,9 @@ class LocalBackend(Backend):
         )
 
 
+_PARTICIPLES = {"stop": "stopped", "resume": "resumed"}
+
+
 def check_retry(sweep: api.loaded_sweep.LoadedSweep) -> None:
     """Check that a sweep has failed trials, if it has finished.
 
@@ -392,6 +451,35 @@ def is_wanted(sweep: Status, tag: str | None, task: str | None, since: float | N
         and (task is None or task == sweep.task)
         and (since is None or sweep.created_at >= since)
     )
+
+
+def _trial(ledger: Ledger, sweep_id: str, key: str) -> TrialRecord:
+    found = next((record for record in ledger.trials(sweep_id) if record.key == key), None)
+    if found is None:
+        raise no_trial(key)
+    return found
+
+
+def _ask_about(ledger: Ledger, sweep_id: str, label: str, decision: UserDecision, asked: Asked | None) -> str:
+    """Request a decision about a trial, and return the key of the trial."""
+    trial = _trial(ledger, sweep_id, f"{sweep_id}-{label}")
+    verb = "stop" if decision == "stop" else "resume"
+    record = ledger.sweep(sweep_id)
+    is_over = record is not None and record.state in FINISHED_SWEEP
+    if is_over or trial.state in FINISHED_TRIAL:
+        state = f"{trial.state}: {trial.cause}" if trial.cause else trial.state
+        remedy = "Extend the sweep to continue trials." if verb == "resume" else "`show` has its result."
+        raise WrongState(trial.key, f"must not have ended to be {_PARTICIPLES[verb]}", state, remedy)
+    if verb == "resume" and trial.decided_by("stop"):
+        remedy = "Wait until it has ended."
+        raise WrongState(trial.key, "is already being stopped", "", remedy)
+    if verb == "resume" and is_confirmation(trial.key):
+        must = "must be a trial of the search to be resumed"
+        raise WrongState(trial.key, must, "a confirmation", "No scheduler stops it.")
+    ask_about_trial(
+        ledger, trial.key, decision, asked or Asked(COMMAND_LINE, verb, sweep_id, {"trial": label})
+    )
+    return trial.key
 
 
 def _recorded(ledger: Ledger, sweep_id: str) -> SweepRecord:

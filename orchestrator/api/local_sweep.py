@@ -228,16 +228,19 @@ class Sweep(LoadedSweep):
             self.id, code = drive(self.specification, run, screen)
             return code
 
-    def stop(self) -> Stopped:
-        """Request the driver to save every trial and end, without waiting for it.
+    def stop(self, trial: str | None = None) -> Stopped:
+        """Request the driver to save every trial and end, or to end one trial, without waiting for it.
 
         The request is a row of the ledger, so this works on every machine that reaches the ledger. A queued
         sweep does not start.
 
+        Args:
+            trial: Number of a trial that has not ended; None for the sweep.
+
         Raises:
-            WrongState: The sweep has no driver and is not queued.
+            WrongState: The sweep has no driver and is not queued, or the trial has ended.
         """
-        return self._backend().stop(self.id)
+        return self._backend().stop(self.id, trial)
 
     def try_setting(self, params: Mapping[str, Any]) -> TriedNext:
         """Ask the sweep to try a setting next, before the sampler proposes more.

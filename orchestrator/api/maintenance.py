@@ -8,16 +8,19 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import Deletion, DiskUse
 from orchestrator.client.names import one_of
-from orchestrator.errors import Busy
+from orchestrator.errors import Busy, counted
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.shelf import shelved
 from orchestrator.ledger.queue.submissions import submissions
+from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import SweepRecord
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.upkeep import orphans
+from orchestrator.upkeep import orphans, sweep_removal
 from orchestrator.upkeep.check import Finding, check_submissions, leftovers
 from orchestrator.upkeep.check import check as check_ledger
 from orchestrator.upkeep.log_check import check_logs
@@ -125,10 +128,10 @@ def _findings(ledger: Ledger, record: SweepRecord, paths: Paths) -> Iterator[Fin
 def collect_garbage(
     *, delete: bool = False, caches: bool = False, root: str | Path | None = None
 ) -> Collected:
-    """Find the files without a row of the ledger, on this machine and in the store.
+    """Find deleted sweeps, and the files without a row of the ledger, on this machine and in the store.
 
     Args:
-        delete: Whether to delete them.
+        delete: Whether to remove them.
         caches: Whether to include the compiled programs under the root.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
@@ -141,7 +144,19 @@ def collect_garbage(
     garbage: list[Garbage] = []
     busy: list[Busy] = []
     with workspace.ledger() as ledger:
-        for record in ledger.sweeps():
+        sweep_removal.renew_shelf(ledger)
+        deleted = [entry.sweep_id for entry in shelved(ledger).values() if entry.shelf == "deleted"]
+        for sweep_id in deleted:
+            try:
+                with Lease(ledger, sweep_id) as lease:
+                    contents = sweep_removal.contents_of(ledger, sweep_id, paths)
+                    if not delete or sweep_removal.remove(lease, ledger, sweep_id, paths):
+                        runs = counted(len(contents.runs), "run of MLflow", "runs of MLflow")
+                        why = f"a deleted sweep, with {runs}"
+                        garbage.append(Garbage(sweep_id, why, contents.bytes))
+            except Busy as refusal:
+                busy.append(refusal)
+        for record in [record for record in ledger.sweeps() if record.id not in deleted]:
             try:
                 # Under the lease no checkpoint can appear between the search and the deletion.
                 with Lease(ledger, record.id):
@@ -159,6 +174,66 @@ def _deleted(garbage: list[Garbage], delete: bool) -> list[Garbage]:
     for entry in garbage if delete else ():
         orphans.collect(entry)
     return garbage
+
+
+def deletion(name: str, *, root: str | Path | None = None) -> Deletion:
+    """Return what the deletion of a sweep removes, and what refers to the sweep.
+
+    Args:
+        name: ID of the sweep or the beginning of it.
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: The ledger does not exist, or several sweeps match.
+        NotFound: No sweep matches.
+        NoStore: The shared store does not answer.
+    """
+    workspace = Workspace.at(root)
+    with workspace.ledger() as ledger:
+        sweep_id = one_of(known_sweeps(ledger), name)
+        contents = sweep_removal.contents_of(ledger, sweep_id, workspace.paths)
+        trials = len(ledger.trials(sweep_id))
+        phrases = list(_references(ledger, sweep_id))
+    return Deletion(sweep_id, trials, len(contents.paths), contents.bytes, len(contents.runs), phrases)
+
+
+def _references(ledger: Ledger, sweep_id: str) -> Iterator[str]:
+    """Yield one phrase for each other sweep, and each extension, that uses the trials of a sweep."""
+    documents = {entry.sweep_id: entry.document for entry in submissions(ledger)}
+    documents |= {record.id: record.document for record in ledger.sweeps()}
+    for other, document in sorted(documents.items()):
+        if sweep_id in document.get("warm_start", ()):
+            yield f"warm_start of {other} learns from it"
+        known = [str(each["source"]) for each in document.get("known", ())]
+        yield from (f"known of {other} reads {source}" for source in known if sweep_id in source)
+    extended = sum(bool(trial.extensions) for trial in ledger.trials(sweep_id, role="search"))
+    if extended:
+        yield f"{counted(extended, 'trial was', 'trials were')} extended to more steps"
+
+
+def disk(*, root: str | Path | None = None) -> list[DiskUse]:
+    """Return the space that each sweep takes outside the ledger, the largest first.
+
+    Args:
+        root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
+
+    Raises:
+        BadInput: The ledger does not exist.
+        NoStore: The shared store does not answer.
+    """
+    workspace = Workspace.at(root)
+    with workspace.ledger() as ledger:
+        shelves = shelved(ledger)
+        found = [
+            DiskUse(
+                sweep_id,
+                known.owner,
+                sweep_removal.contents_of(ledger, sweep_id, workspace.paths).bytes,
+                shelves[sweep_id].shelf if sweep_id in shelves else None,
+            )
+            for sweep_id, known in known_sweeps(ledger).items()
+        ]
+    return sorted(found, key=lambda use: (-use.bytes, use.sweep))
 
 
 def recover(*, root: str | Path | None = None) -> Recovery:

@@ -77,7 +77,7 @@ def replay_sweep(
     for number in range(1, draws):
         orders.append(random.Random(f"{seed}/{number}").sample(curves, len(curves)))
     rows = _rows(specification, alternatives, orders, workers or (specification.resources.concurrent or 8,))
-    truncated = sum(curve.ending == "PRUNED" for curve in curves)
+    truncated = sum(curve.ending == "PRUNED" and not curve.is_stopped for curve in curves)
     return ReplayReport(rows, len(curves), truncated, again.decisions, again.differing)
 
 

@@ -24,6 +24,7 @@ from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.notes import note_of, notes_of_sweeps
+from orchestrator.ledger.people.shelf import shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
@@ -79,14 +80,16 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
 
 
 def with_notes(ledger: Ledger, listed: Sequence[Status]) -> list[Status]:
-    """Return sweeps with their tags and favourites, which one query reads."""
-    notes = notes_of_sweeps(ledger)
-    return [
-        replace(each, tags=notes[each.id].tags, favourite=notes[each.id].favourite)
-        if each.id in notes
-        else each
-        for each in listed
-    ]
+    """Return sweeps with their tags, favourites and shelves, which two queries read."""
+    notes, shelves = notes_of_sweeps(ledger), shelved(ledger)
+    found = []
+    for each in listed:
+        if (note := notes.get(each.id)) is not None:
+            each = replace(each, tags=note.tags, favourite=note.favourite)
+        if (shelf := shelves.get(each.id)) is not None:
+            each = replace(each, shelf=shelf.shelf)
+        found.append(each)
+    return found
 
 
 def overview(
@@ -148,7 +151,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         row["metric"] = config.from_document(submission.document, submission.text).metric
         progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
-    note = note_of(ledger, sweep_id)
+    note, on_shelf = note_of(ledger, sweep_id), shelved(ledger).get(sweep_id)
     trials = ledger.trials(sweep_id) if record else []
     has_failed = row["state"] in FINISHED_SWEEP and any(trial.state == "FAILED" for trial in trials)
     return DetailedStatus(
@@ -166,6 +169,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         exit_code=_exit_code(row, submission, failed=has_failed),
         tags=note.tags if note else (),
         favourite=note is not None and note.favourite,
+        shelf=on_shelf.shelf if on_shelf else None,
         note=note,
         improvement=improvement(history_of(ledger, record, trials)) if record else None,
         failed=failure_groups(trials),

@@ -48,6 +48,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "orchestrator.cli.look:show",
         "logs": "orchestrator.cli.look:logs",
         "note": "orchestrator.cli.note_verb:note",
+        "archive": "orchestrator.cli.shelf_verbs:archive",
+        "delete": "orchestrator.cli.shelf_verbs:delete",
     },
     "Share": {
         "queue": "orchestrator.cli.look:queue",

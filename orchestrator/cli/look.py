@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from textwrap import wrap
@@ -23,13 +24,13 @@ from orchestrator.cli.printing import (
     settings_line,
     undelivered,
 )
-from orchestrator.client.answers import DetailedStatus, LogPart, QueuedSweep
+from orchestrator.client.answers import DetailedStatus, DiskUse, LogPart, QueuedSweep
 from orchestrator.driver.log import describe
 from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.sweeps.records import sweep_id_of
 from orchestrator.output import Console, write, write_raw
 from orchestrator.placeholders import plain
-from orchestrator.report.words import brief, duration, number, numbers, used
+from orchestrator.report.words import brief, duration, gibibytes, number, numbers, used
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 _LOOK_SECONDS = 2.0
@@ -44,6 +45,10 @@ def list_sweeps(
     since: Annotated[
         str | None, typer.Option("--since", help="Only sweeps of this period, such as 12h, 7d or 2w.")
     ] = None,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="Archived and deleted sweeps instead.")
+    ] = False,
+    disk: Annotated[bool, typer.Option("--disk", help="Show the space of each sweep and owner.")] = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
     server: Server = None,
@@ -53,9 +58,14 @@ def list_sweeps(
     Example:
 
         sweep list --tag baseline --since 7d
+        sweep list --disk
     """
+    backend = backend_of(server, root)
+    if disk:
+        _print_disk(backend.disk(), as_json=as_json)
+        return
     earliest = None if since is None else time.time() - _seconds(since)
-    listed = backend_of(server, root).sweeps(tag=tag, task=task, since=earliest)
+    listed = backend.sweeps(tag=tag, task=task, since=earliest, archived=archived)
     if as_json:
         print_json([asdict(entry) for entry in listed])
         return
@@ -65,6 +75,20 @@ def list_sweeps(
             print_line(f"{entry.id}: {entry.state}, because: {entry.reason}")
         if entry.waiting_for_mlflow and entry.driver is None:
             print_line(f"{entry.id}: {undelivered(entry.waiting_for_mlflow, deliverer(entry.id))}")
+
+
+def _print_disk(uses: Sequence[DiskUse], *, as_json: bool) -> None:
+    """Print the space of each sweep, then that of each owner, the largest first."""
+    if as_json:
+        print_json([asdict(use) for use in uses])
+        return
+    for use in uses:
+        print_line(f"{gibibytes(use.bytes)}  {use.sweep}  {use.owner or ''}  {use.shelf or ''}".rstrip())
+    owned: Counter[str] = Counter()
+    for use in uses:
+        owned[use.owner or "without an owner"] += use.bytes
+    for owner, count in owned.most_common():
+        print_line(f"{gibibytes(count)}  in all: {owner}")
 
 
 def _seconds(period: str) -> float:
@@ -176,6 +200,8 @@ def show(
     print_line(f"{row.key}: {row.state}{cause}, step {row.step} of {row.total_steps}")
     for name, value in row.params.items():
         print_line(f"  {name} = {plain(value)}")
+    if found.exempt_by is not None:
+        print_line(f"Exempt from early stopping, requested by {found.exempt_by}.")
     if found.note is not None:
         for line in note_lines(found.note):
             print_line(f"  {line}")

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
+from orchestrator.cli.options import Json, OneTrial, Root, Server, SweepId, backend_of
 from orchestrator.cli.printing import note_lines, print_json, print_line
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 
 def note(
     sweep: SweepId,
-    trial: Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="Number of a trial.")] = None,
+    trial: OneTrial = None,
     text: Annotated[
         str | None, typer.Option("--text", help="New text in Markdown; an empty one removes it.")
     ] = None,

@@ -22,6 +22,7 @@ OF_THIS_MACHINE = frozenset({_FOLDERS, EXECUTION, TABLE})
 """Headings of the options that have no effect on a remote service."""
 
 SweepId = Annotated[str, typer.Argument(metavar="SWEEP", help="ID of a sweep, or the beginning of it.")]
+OneTrial = Annotated[str | None, typer.Argument(metavar="[TRIAL]", help="Number of a trial.")]
 TrialName = Annotated[
     list[str],
     typer.Argument(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import live_view
-from orchestrator.cli.options import Key, Plain, Root, Server, SweepId, backend_of
+from orchestrator.cli.options import Key, OneTrial, Plain, Root, Server, SweepId, backend_of
 from orchestrator.cli.printing import print_line, submitted
 from orchestrator.cli.run_options import (
     Extend,
@@ -101,6 +101,7 @@ def submit(
 @with_run_options
 def resume(
     sweep: SweepId,
+    trial: OneTrial = None,
     extend: Extend = None,
     top: Top = None,
     server: Server = None,
@@ -110,14 +111,25 @@ def resume(
 ) -> int:
     """Resume a stopped, parked or interrupted sweep without its file; with `--extend`, one that has ended.
 
-    A sweep of a service is queued again and followed; Ctrl-C then only detaches.
+    A sweep of a service is queued again and followed; Ctrl-C then only detaches. With the number of a trial,
+    that trial is exempt from early stopping: it runs to its last step, also if it is paused.
 
     Example:
 
+        sweep resume retrieval
+        sweep resume retrieval 7
         sweep resume retrieval --extend trials=128
         sweep resume retrieval --extend steps=20000 --top 4
     """
     budget = _budget(extend, top)
+    if trial is not None:
+        if budget:
+            remedy = "Leave out the trial, or the option."
+            raise BadInput("--extend", "must be left out with the number of a trial", extend or "", remedy)
+        _refuse_key(key, "with --extend")
+        sweep_id = backend_of(server, options.root).resume(sweep, trial).id
+        print_line(f"{sweep_id}-{trial}: runs to its last step; the scheduler does not stop it.")
+        return Exit.COMPLETE
     if server is not None:
         backend = HttpBackend(server)
         if budget:
@@ -150,14 +162,19 @@ def retry_failed(sweep: SweepId, server: Server = None, key: Key = None, *, opti
     return _local(options).retry(sweep)
 
 
-def stop(sweep: SweepId, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
-    """Save every trial of a sweep and stop it; it stays stopped until `resume`.
+def stop(sweep: SweepId, trial: OneTrial = None, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+    """Save every trial of a sweep and stop it until `resume`; or end one trial, in favour of the next one.
 
     Example:
 
         sweep stop retrieval
+        sweep stop retrieval 7
     """
-    stopped = backend_of(server, root).stop(sweep)
+    stopped = backend_of(server, root).stop(sweep, trial)
+    if stopped.trial is not None:
+        when = "is saved and ends" if stopped.driver else "ends when the sweep continues"
+        print_line(f"{stopped.trial}: {when}; its place goes to the next trial.")
+        return
     does = f"{stopped.driver} saves its trials and ends" if stopped.driver else "it is not started"
     print_line(f"{stopped.id}: {does}.")
 

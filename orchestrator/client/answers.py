@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.ledger.people.user_records import Note, User
+from orchestrator.ledger.people.user_records import Note, Shelf, User
 from orchestrator.ledger.sweeps.records import (
     AttemptState,
     CheckpointKind,
@@ -80,6 +80,7 @@ class Status:
             prefers none; None for any other sweep.
         tags: Tags that users have given it.
         favourite: Whether a user has marked it.
+        shelf: `archived` or `deleted`; None if lists show it.
     """
 
     id: str
@@ -100,6 +101,7 @@ class Status:
     on_front: int | None = field(default=None, kw_only=True)
     tags: Sequence[str] = field(default=(), kw_only=True)
     favourite: bool = field(default=False, kw_only=True)
+    shelf: Shelf | None = field(default=None, kw_only=True)
     best: BestTrial | None = field(default=None, kw_only=True)
     chosen: BestTrial | None = field(default=None, kw_only=True)
     cost: SweepCost | None = field(default=None, kw_only=True)
@@ -406,6 +408,7 @@ class TrialDocument:
         similarity: How similar those earlier or known results are so far, in words; '' for others.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
         note: What users have noted about it, or None.
+        exempt_by: User who has exempted it from early stopping, or None.
     """
 
     trial: TrialRow
@@ -426,6 +429,7 @@ class TrialDocument:
     similarity: str = ""
     by_hand: str | None = None
     note: Note | None = None
+    exempt_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -479,10 +483,55 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A sweep with a stop request, and the driver that saves its trials, or None if it has no driver."""
+    """A sweep with a stop request.
+
+    Attributes:
+        id: ID of the sweep.
+        driver: Driver that saves its trials, or None if it has no driver.
+        trial: Key of the trial that stops alone, or None if all stop.
+    """
 
     id: str
     driver: str | None
+    trial: str | None = None
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What the deletion of a sweep removes.
+
+    Attributes:
+        id: ID of the sweep.
+        trials: Number of its trials, with all of their reports.
+        files: Number of files and folders outside the ledger, checkpoints in a store included as one.
+        bytes: Size of all of them together.
+        mlflow_runs: Number of its runs in MLflow.
+        referred_by: What refers to it, one phrase each.
+    """
+
+    id: str
+    trials: int
+    files: int
+    bytes: int
+    mlflow_runs: int
+    referred_by: Sequence[str]
+
+
+@dataclass(frozen=True)
+class DiskUse:
+    """The space that a sweep takes outside the ledger.
+
+    Attributes:
+        sweep: ID of the sweep.
+        owner: User who submitted it, or None.
+        bytes: Size of its checkpoints, logs, reports and artifacts.
+        shelf: `archived` or `deleted`; None if lists show it.
+    """
+
+    sweep: str
+    owner: str | None
+    bytes: int
+    shelf: Shelf | None
 
 
 @dataclass(frozen=True)

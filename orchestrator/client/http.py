@@ -22,7 +22,7 @@ from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
-from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, User
+from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
@@ -81,14 +81,20 @@ class HttpBackend(Backend):
         self.url, self._token = url.rstrip("/"), known
 
     def sweeps(
-        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+        self,
+        *,
+        tag: str | None = None,
+        task: str | None = None,
+        since: float | None = None,
+        archived: bool = False,
     ) -> Sequence[answers.Status]:
         """The sweeps that satisfy every given condition, the oldest first."""
-        given = {"tag": tag, "task": task, "since": since}
-        wanted = {name: value for name, value in given.items() if value is not None}
-        return self._pages(
-            f"/sweeps?{urlencode({'descending': 'false', **wanted})}", "sweeps", answers.Status
-        )
+        given = {"tag": tag, "task": task, "since": since, "archived": "only" if archived else None}
+        return self._listed({name: value for name, value in given.items() if value is not None})
+
+    def _listed(self, wanted: Mapping[str, Any]) -> Sequence[answers.Status]:
+        query = urlencode({"descending": "false", **wanted})
+        return self._pages(f"/sweeps?{query}", "sweeps", answers.Status)
 
     def status(self, sweep: str | None = None) -> answers.DetailedStatus:
         return decoded(answers.DetailedStatus, self.call("GET", self._sweep(sweep)))
@@ -191,8 +197,8 @@ class HttpBackend(Backend):
             raise from_documents(answer["refusals"])
         return decoded(answers.PlannedSweep, answer["plan"])
 
-    def stop(self, sweep: str) -> answers.Stopped:
-        return decoded(answers.Stopped, self.call("POST", f"{self._sweep(sweep)}/stop"))
+    def stop(self, sweep: str, trial: str | None = None) -> answers.Stopped:
+        return decoded(answers.Stopped, self.call("POST", self._of_trial(sweep, trial, "stop")))
 
     def try_setting(self, sweep: str, params: Mapping[str, Any]) -> answers.TriedNext:
         """Ask an unfinished sweep to try a setting next."""
@@ -210,18 +216,22 @@ class HttpBackend(Backend):
         favourite: bool | None = None,
     ) -> Note:
         """Change the note, the tags or the mark of a sweep or a trial, in any state, and return them."""
-        path, query = self._sweep(sweep), ""
-        if trial is not None:
-            number = trial.removeprefix("c")
-            if not (number.isascii() and number.isdigit()):
-                raise no_trial(f"{unquote(path.removeprefix('/sweeps/'))}-{trial}")
-            path, query = f"{path}/trials/{number}", "" if number == trial else "?role=confirmation"
+        path = self._of_trial(sweep, trial, "note")
         given = {"text": text, "add": list(add), "remove": list(remove), "favourite": favourite}
         body = {name: value for name, value in given.items() if value not in (None, [])}
-        return decoded(Note, self.call("PATCH", f"{path}/note{query}", body))
+        return decoded(Note, self.call("PATCH", path, body))
 
-    def resume(self, sweep: str) -> answers.SweepSettings:
-        return decoded(answers.SweepSettings, self.call("POST", f"{self._sweep(sweep)}/resume"))
+    def shelve(self, sweep: str, shelf: Shelf | None) -> answers.Status:
+        return decoded(answers.Status, self.call("PUT", f"{self._sweep(sweep)}/shelf", {"shelf": shelf}))
+
+    def deletion(self, sweep: str) -> answers.Deletion:
+        return decoded(answers.Deletion, self.call("GET", f"{self._sweep(sweep)}/deletion"))
+
+    def disk(self) -> Sequence[answers.DiskUse]:
+        return [decoded(answers.DiskUse, row) for row in self.call("GET", "/disk")["disk"]]
+
+    def resume(self, sweep: str, trial: str | None = None) -> answers.SweepSettings:
+        return decoded(answers.SweepSettings, self.call("POST", self._of_trial(sweep, trial, "resume")))
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         return decoded(Submitted, self.call("POST", f"{self._sweep(sweep)}/extend", budget, key))
@@ -306,21 +316,33 @@ class HttpBackend(Backend):
     def _sweep(self, name: str | None) -> str:
         """Return the path of a sweep, or of the newest one."""
         if name is None:
-            newest = self.call("GET", "/sweeps?limit=1")["sweeps"]
+            newest = self.call("GET", "/sweeps?limit=1&archived=any")["sweeps"]
             if not newest:
                 raise no_sweeps()
             return f"/sweeps/{quote(newest[0]['id'], safe='')}"
         ids = self._ids(name) or self._ids()
         return f"/sweeps/{quote(one_of(ids, name), safe='')}"
 
+    def _of_trial(self, sweep: str, trial: str | None, action: str) -> str:
+        """Return the path of an action on a sweep, or on one of its trials."""
+        path = self._sweep(sweep)
+        if trial is None:
+            return f"{path}/{action}"
+        number = trial.removeprefix("c")
+        if not (number.isascii() and number.isdigit()):
+            raise no_trial(f"{unquote(path.removeprefix('/sweeps/'))}-{trial}")
+        query = "" if number == trial else "?role=confirmation"
+        return f"{path}/trials/{number}/{action}{query}"
+
     def _ids(self, part: str = "") -> list[str]:
         """Return the IDs of the sweeps that contain a text, the oldest first."""
-        query = urlencode({"descending": "false", "name": part[:200]} if part else {"descending": "false"})
+        given = {"descending": "false", "archived": "any"}
+        query = urlencode({**given, "name": part[:200]} if part else given)
         return [row.id for row in self._pages(f"/sweeps?{query}", "sweeps", answers.Status)]
 
     def _trial(self, name: str, below: str = "", **query: int) -> str:
         """Return the path of a trial."""
-        begun = [row.id for row in self.sweeps() if row.metric is not None]
+        begun = [row.id for row in self._listed({"archived": "any"}) if row.metric is not None]
         key = key_named(begun, name)
         number = trial_label(key).removeprefix("c")
         if not number.isdigit() or sweep_id_of(key) not in begun:

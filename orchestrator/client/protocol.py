@@ -20,7 +20,9 @@ from orchestrator.client.answers import (
     AddedUser,
     Changes,
     ComparedSweeps,
+    Deletion,
     DetailedStatus,
+    DiskUse,
     LearningCurves,
     LiveSweep,
     LogPart,
@@ -40,7 +42,7 @@ from orchestrator.client.answers import (
     TrialRow,
     TriedNext,
 )
-from orchestrator.ledger.people.user_records import AuditEntry, Note, User
+from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 
 DAYS = 90.0
@@ -69,7 +71,12 @@ class Backend(Protocol):
     # Sweeps and trials
 
     def sweeps(
-        self, *, tag: str | None = None, task: str | None = None, since: float | None = None
+        self,
+        *,
+        tag: str | None = None,
+        task: str | None = None,
+        since: float | None = None,
+        archived: bool = False,
     ) -> Sequence[Status]:
         """The sweeps that satisfy every given condition, the oldest first.
 
@@ -77,6 +84,7 @@ class Backend(Protocol):
             tag: Tag of the sweep; None for any.
             task: Name of its task; None for any.
             since: Earliest time of its beginning or submission, seconds since the epoch; None for any.
+            archived: Whether to list the archived and deleted sweeps instead of the others.
         """
 
     def status(self, sweep: str | None = None) -> DetailedStatus:
@@ -211,8 +219,13 @@ class Backend(Protocol):
             sizes: Whether to count the parameters of its networks, which takes seconds.
         """
 
-    def stop(self, sweep: str) -> Stopped:
-        """Save every trial and stop; the sweep stays stopped until `resume`."""
+    def stop(self, sweep: str, trial: str | None = None) -> Stopped:
+        """Save every trial and stop until `resume`, or stop one trial, whose place goes to the next one.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of an unfinished trial, with a `c` before that of a confirmation; None for all.
+        """
 
     def try_setting(self, sweep: str, params: Mapping[str, Any]) -> TriedNext:
         """Ask an unfinished sweep to try a setting next.
@@ -245,8 +258,32 @@ class Backend(Protocol):
             favourite: Whether it is a favourite.
         """
 
-    def resume(self, sweep: str) -> SweepSettings:
-        """Queue a stopped or parked sweep again, or let its driver continue."""
+    def shelve(self, sweep: str, shelf: Shelf | None) -> Status:
+        """Archive or delete a sweep that is neither queued nor running, or undo that.
+
+        A deleted sweep can be brought back until the next `gc --delete`, which removes its checkpoints, runs
+        of MLflow, files and rows.
+
+        Args:
+            sweep: Name of the sweep.
+            shelf: `archived` or `deleted`; None to undo either.
+        """
+
+    def deletion(self, sweep: str) -> Deletion:
+        """What the deletion of a sweep removes, and what refers to the sweep; nothing is changed."""
+
+    def disk(self) -> Sequence[DiskUse]:
+        """The space that each sweep takes, the largest first, archived and deleted sweeps included."""
+
+    def resume(self, sweep: str, trial: str | None = None) -> SweepSettings:
+        """Queue a stopped or parked sweep again, or exempt one trial from early stopping.
+
+        A trial that is exempt runs to its last step, also if it is paused. The others are compared with it.
+
+        Args:
+            sweep: Name of the sweep.
+            trial: Number of a trial of the search that has not ended; None for the sweep.
+        """
 
     def extend(self, sweep: str, *, key: str | None = None, **budget: Any) -> Submitted:
         """Queue a finished sweep again with a larger budget.

@@ -22,6 +22,7 @@ from orchestrator.driver.preflight import ON_THIS_MACHINE, Patience
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.shelf import check_not_deleted
 from orchestrator.ledger.sweeps.index import begun, differences
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord
@@ -139,6 +140,7 @@ def leased_sweep(
         preflight.check_paths(run.paths, sweep.id)
         lost = f"{sweep.id}: another driver has taken over, so this one leaves."
         with Lease(ledger, sweep.id, observer.say, lambda: shutdown.end(lost)) as lease:
+            ledger.query(lambda connection: check_not_deleted(connection, sweep.id))
             preflight.check_checkpoints(run.paths, ledger, sweep.id)
             yield LeasedSweep(sweep, run, ledger, lease, observer, shutdown)
 

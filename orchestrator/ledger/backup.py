@@ -7,7 +7,7 @@ commit. Each commit is therefore also appended to a log, as one line with a dige
     <sweeps>.backup/ledger.id           the ID of the ledger
     <sweeps>.backup/submissions/        one file for each submission, see `row_backup.py`
     <sweeps>.backup/users/              one file for each user
-    <sweeps>.backup/decisions/          one file for each stop request, note, priority and owner
+    <sweeps>.backup/decisions/          one file for each request, note, priority and owner
 
 A compacted log starts with the whole state of the sweep instead, in one or more lines with the number of its
 last commit: `[number, [...], lines of the state that follow]`.
@@ -40,8 +40,10 @@ from orchestrator.ledger.tables import (
     OWNER,
     PRIORITY,
     SERVICE_USER,
+    SHELF,
     STOP_REQUEST,
     SUBMISSION,
+    TRIAL_REQUEST,
     WANTED_SETTING,
 )
 from trainables.durable import flush_folder, make_folder, replace_file
@@ -57,7 +59,9 @@ ROW_FOLDERS: Mapping[Table, str] = {
     SERVICE_USER: "users",
     STOP_REQUEST: "decisions/stop_request",
     WANTED_SETTING: "decisions/wanted_setting",
+    TRIAL_REQUEST: "decisions/trial_request",
     NOTE: "decisions/note",
+    SHELF: "decisions/shelf",
     PRIORITY: "decisions/priority",
     OWNER: "decisions/owner",
 }

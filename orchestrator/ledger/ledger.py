@@ -11,6 +11,7 @@ from sqlalchemy import (
     BindParameter,
     Connection,
     Engine,
+    Executable,
     Select,
     bindparam,
     func,
@@ -353,7 +354,7 @@ class Ledger:
     def _read(self, query: Select[Any], **values: Any) -> list[Sequence[Any]]:
         return self.retried(lambda: self.read(query, values))
 
-    def read(self, query: Select[Any], values: Values) -> list[Sequence[Any]]:
+    def read(self, query: Executable, values: Values) -> list[Sequence[Any]]:
         """Run a query once, in its own transaction.
 
         Raises:

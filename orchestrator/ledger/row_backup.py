@@ -4,7 +4,9 @@
     <sweeps>.backup/users/<name>.json
     <sweeps>.backup/decisions/stop_request/<sweep ID>.json
     <sweeps>.backup/decisions/wanted_setting/<id>.json
+    <sweeps>.backup/decisions/trial_request/<trial key>.json
     <sweeps>.backup/decisions/note/<sweep ID or trial key>.json
+    <sweeps>.backup/decisions/shelf/<sweep ID>.json
     <sweeps>.backup/decisions/priority/<sweep ID>.json
     <sweeps>.backup/decisions/owner/<name>.json                 weight, quotas, use until they were set
 

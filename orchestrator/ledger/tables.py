@@ -186,6 +186,18 @@ WANTED_SETTING = Table(
 )
 """Settings to try next: the fields of `orchestrator.ledger.queue.wanted_settings.WantedSetting`."""
 
+TRIAL_REQUEST = Table(
+    "trial_request",
+    METADATA,
+    Column("trial_key", Text, primary_key=True),
+    Column("sweep_id", Text, nullable=False),
+    Column("decision", Text, nullable=False),
+    Column("asker", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+    Index("trial_request_of_sweep", "sweep_id", "at"),
+)
+"""Requests to stop a trial or to exempt it: the fields of `queue.trial_requests.TrialRequest`."""
+
 NOTE = Table(
     "note",
     METADATA,
@@ -202,6 +214,16 @@ NOTE = Table(
 )
 """Notes of sweeps and trials, by sweep ID or trial key: the fields of `people.user_records.Note`, and the
 revision that MLflow has."""
+
+SHELF = Table(
+    "shelf",
+    METADATA,
+    Column("sweep_id", Text, primary_key=True),
+    Column("shelf", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("at", Float(53), nullable=False),
+)
+"""Archived and deleted sweeps: the fields of `people.user_records.Shelved`."""
 
 DELETION = Table(
     "deletion",

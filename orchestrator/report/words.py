@@ -101,6 +101,11 @@ def size(cost: Cost) -> str:
     return ", ".join(parts)
 
 
+def gibibytes(count: int) -> str:
+    """Return a number of bytes in GiB, such as `1.25 GiB`."""
+    return f"{count / (1 << 30):.3g} GiB"
+
+
 def duration(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours."""
     if seconds < 90:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -105,6 +105,8 @@ class KeyedScheduler(TrialScheduler):
         rungs: Rungs at which the rule pauses trials; none if it pauses none.
         searched: Last step of the search by key of each extended trial; the rule is not shown its later
             reports, and does not stop it.
+        exempt: Keys of the trials that users have exempted from early stopping, which may grow. The rule
+            compares the others with them, and its decisions about them have no effect.
 
     Attributes:
         adopt: Function that is called with Tune's controller before it adds the first trial.
@@ -119,10 +121,12 @@ class KeyedScheduler(TrialScheduler):
         histories: Iterable[TrialReport] = (),
         rungs: Rungs | None = None,
         searched: Mapping[str, int] | None = None,
+        exempt: Collection[str] = frozenset(),
     ) -> None:
         super().__init__()
         self.reasons: Mapping[str, str] = getattr(rule, "reasons", {})
         self._rule, self.rungs, self._searched = rule, rungs or Rungs(), dict(searched or {})
+        self._exempt = exempt
         self.adopt: Callable[[Any], object] = lambda controller: None
         self.controller: Any = None
         self._trials: dict[str, Any] = {}
@@ -133,9 +137,11 @@ class KeyedScheduler(TrialScheduler):
                 continue
             decisions[key] = rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result)
         stopped = {key for key, decision in decisions.items() if decision == TrialScheduler.STOP}
-        self.stopped = stopped - self._searched.keys()
+        self.stopped = stopped - self._searched.keys() - set(exempt)
+        for key in exempt:
+            self.rungs.resume(key)
 
-    def _is_exempt(self, key: str) -> bool:
+    def _is_uncompared(self, key: str) -> bool:
         """Return True for a confirmation and an extended trial, which the rule does not compare."""
         return is_confirmation(key) or key in self._searched
 
@@ -169,13 +175,16 @@ class KeyedScheduler(TrialScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Return CONTINUE or STOP.
 
-        A confirmation, an extended trial and an attempt without a report always continue.
+        A confirmation, an extended or exempt trial and an attempt without a report always continue.
         """
         key = trial_key_of(trial.trial_id)
-        if result["queued"] or result["training"] or self._is_exempt(key):
+        if result["queued"] or result["training"] or self._is_uncompared(key):
             return str(TrialScheduler.CONTINUE)
         self._shown[key] = result["step"]
         decision = str(self._rule.on_trial_result(NO_CONTROLLER, self._keyed(key), result))
+        if key in self._exempt:
+            self.rungs.resume(key)
+            return str(TrialScheduler.CONTINUE)
         # The attempt of a paused trial ends. The session launches the next one.
         return str(TrialScheduler.STOP) if decision == TrialScheduler.PAUSE else decision
 
@@ -187,7 +196,7 @@ class KeyedScheduler(TrialScheduler):
         """
         key = trial_key_of(trial.trial_id)
         is_report = math.isfinite(result.get(str(self.metric), math.nan))
-        if is_report and not self._is_exempt(key) and self._shown.get(key) != result["step"]:
+        if is_report and not self._is_uncompared(key) and self._shown.get(key) != result["step"]:
             self.on_trial_result(tune_controller, trial, result)
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:

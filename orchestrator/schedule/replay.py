@@ -57,6 +57,8 @@ class LearningCurve:
         ending: COMPLETE at the last step, or FAILED or PRUNED after the last report. The later reports of a
             PRUNED trial are unknown.
         cost: Cost of the whole trial, in any unit: trainings, seconds.
+        is_stopped: Whether a user has stopped the trial after its last report, which no scheduler changes.
+        is_exempt: Whether a user has exempted it from early stopping.
     """
 
     steps: Sequence[int]
@@ -64,6 +66,8 @@ class LearningCurve:
     ending: Ending
     cost: float = 1.0
     compared: Sequence[float] | None = None
+    is_stopped: bool = False
+    is_exempt: bool = False
 
 
 @dataclass
@@ -121,7 +125,8 @@ class Replay:
         self._observer, self._pace = observer or ReplayObserver(), pace
         self._sign = 1 if sweep.direction == "maximize" else -1
         self._last_reports = last_reports(sweep.reports)
-        self._scheduler = schedulers.build(sweep, ())
+        self._exempt: set[str] = set()
+        self._scheduler = schedulers.build(sweep, (), exempt=self._exempt)
         adapter = SCHEDULERS[sweep.scheduler.name]
         self._milestones = adapter.milestones(sweep, sweep.scheduler.options)
         self._curves: list[LearningCurve] = []
@@ -176,6 +181,8 @@ class Replay:
         self._position.append(0)
         self._trained.append(0)
         self._best.append(-math.inf)
+        if curve.is_exempt:
+            self._exempt.add(_key(len(self._curves) - 1))
         return len(self._curves) - 1
 
     def _go_on(self, number: int, now: float) -> None:
@@ -195,7 +202,7 @@ class Replay:
     def _end_of(self, number: int) -> int:
         """Return the step until which a trial trains after its last report."""
         curve = self._curves[number]
-        if curve.ending == "PRUNED":
+        if curve.ending == "PRUNED" and not curve.is_stopped:
             self._result.unknown.add(number)
             return self._sweep.training.steps if self._tail == "runs" else self._step(number)
         return self._step(number)
@@ -289,8 +296,21 @@ def recorded_curves(
         kept = [point for point in points if all(map(math.isfinite, point[1:]))]
         steps = [step for step, _, _ in kept]
         values, compared = [value for _, value, _ in kept], [value for _, _, value in kept]
-        curves.append(LearningCurve(steps, values, _ENDINGS[trial.state], compared=compared))
+        curve = LearningCurve(
+            steps,
+            values,
+            _ENDINGS[trial.state],
+            compared=compared,
+            is_stopped=_is_stopped(trial),
+            is_exempt=trial.decided_by("exempt") is not None,
+        )
+        curves.append(curve)
     return curves
+
+
+def _is_stopped(trial: TrialRecord) -> bool:
+    """Return True if a user has ended a trial, and no scheduler has."""
+    return trial.state == "PRUNED" and trial.decided_by("stop") is not None
 
 
 @dataclass(frozen=True)
@@ -310,9 +330,13 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
     """Show the scheduler of a sweep its reports in their order of arrival, and compare its decisions.
 
     A trial that has gone on must not have been stopped, or must have been promoted since. One that is PRUNED
-    must have been stopped at its last report, or paused and never promoted.
+    must have been stopped at its last report, or paused and never promoted. The decisions of users hold: a
+    trial that one has stopped is not compared, and one that is exempt goes on.
     """
-    scheduler = schedulers.build(sweep, ())
+    searched = [trial for trial in trials if trial.role == "search"]
+    exempt = {trial.key for trial in searched if trial.decided_by("exempt")}
+    by_hand = {trial.key: trial.finished_at or 0.0 for trial in searched if _is_stopped(trial)}
+    scheduler = schedulers.build(sweep, (), exempt=exempt)
     rungs = scheduler.rungs
     stopped, allowed, differing, count = set[str](), set[str](), set[str](), 0
     is_complete = False
@@ -320,6 +344,9 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
         key, value = report.trial_key, report.metrics[sweep.compared.metric]
         if is_confirmation(key) or not math.isfinite(value):
             continue
+        for other in [other for other, at in by_hand.items() if at <= report.at]:
+            rungs.resume(other)  # it has ended, so it was not paused any more
+            del by_hand[other]
         is_leader = key == rungs.leader and not is_complete
         if key in stopped and key not in allowed and not is_leader:
             differing.add(key)
@@ -331,7 +358,7 @@ def repeated(sweep: SweepConfig, trials: Iterable[TrialRecord], reports: Iterabl
         if decision == TrialScheduler.STOP and not is_over:
             stopped.add(key)
         allowed = (allowed - {key}) | set(rungs.promotable)
-    ended = [trial for trial in trials if trial.role == "search" and trial.state in ("COMPLETE", "PRUNED")]
+    ended = [trial for trial in searched if trial.state in ("COMPLETE", "PRUNED") and not _is_stopped(trial)]
     differing |= {trial.key for trial in ended if (trial.state == "PRUNED") != (trial.key in stopped)}
     return Repetition(count, sorted(differing))
 
@@ -418,7 +445,7 @@ def _is_complete(curve: LearningCurve) -> bool:
 
 
 def _whole(curve: LearningCurve, steps: int) -> float:
-    """Return the cost of a trial without early stopping; a recorded failure still ends it."""
-    if curve.ending == "FAILED":
+    """Return the cost of a trial without early stopping; a failure or a user still ends it."""
+    if curve.ending == "FAILED" or curve.is_stopped:
         return curve.cost * (curve.steps[-1] / steps if curve.steps else 0.0)
     return curve.cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -208,6 +208,7 @@ def build(
     sweep: SweepConfig,
     reports: Iterable[ReportRecord | CurvePoint],
     searched: Mapping[str, int] | None = None,
+    exempt: Collection[str] = frozenset(),
 ) -> KeyedScheduler:
     """Return the scheduler of a sweep, after it has seen the reports of earlier runs.
 
@@ -215,13 +216,14 @@ def build(
         sweep: Specification of the sweep.
         reports: Reports of earlier runs.
         searched: Last step of the search by key of each extended trial.
+        exempt: Keys of the trials that users have exempted from early stopping, which may grow.
     """
     adapter: type[SchedulerAdapter] = SCHEDULERS[sweep.scheduler.name]
     options = sweep.scheduler.options
     seen = histories(reports, adapter.milestones(sweep, options))
     rule = adapter.build(sweep, options)
     rungs = rule.rungs if isinstance(rule, PromotionRule) else Rungs()
-    return KeyedScheduler(rule, seen, rungs, searched)
+    return KeyedScheduler(rule, seen, rungs, searched, exempt)
 
 
 def _hyperband(sweep: SweepConfig, options: Mapping[str, Any], *, keep: int) -> HyperbandRule:

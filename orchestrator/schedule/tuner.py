@@ -69,7 +69,7 @@ def run(
         if share.has_idle(session) and scheduler.controller is not None:
             ray_private.release_idle_actors(scheduler.controller)
         tick(session)
-        before, asked = asked, (EVERY,) if session.stopped else tuple(share.overdue)
+        before, asked = asked, (EVERY,) if session.stopped else tuple(session.overdue)
         if before or asked:
             ray_private.publish_stop(channel, asked)
 
@@ -78,7 +78,8 @@ def run(
     ray_private.withdraw_stop(channel)
     trials = session.ledger.trials(sweep_id)
     searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
-    scheduler = schedulers.build(session.sweep, curves, searched)
+    session.take_requests()
+    scheduler = schedulers.build(session.sweep, curves, searched, session.exempt)
     session.reasons = scheduler.reasons
     session.settle_stopped(scheduler.stopped)
     session.follow(scheduler.rungs)

@@ -362,7 +362,7 @@ class Attempts:
         self._board.enter(self.remove(attempt_id).trial.key, "WAITING")
 
     def prune(self, trial: TrialRecord, cause: str | None = None) -> None:
-        """End a paused trial, with the reason of its pause.
+        """End a trial that is paused or waits, with the reason.
 
         It gets no further attempt: a driver that dies after the start of one would have promoted the trial.
         """
@@ -375,8 +375,9 @@ class Attempts:
         ended = events.trial_ended(trial.key, "PRUNED", cause, trial.step, value, now)
         self._writer.prune(trial.key, value, best_step, [ended], cause=cause)
         self._board.enter(trial.key, "PRUNED")
-        self._end.add("PRUNED", value, 0.0)
-        self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
+        if trial.role == "search":
+            self._end.add("PRUNED", value, 0.0)
+            self._study.tell(trial.number, "PRUNED", value, trial.step, metrics)
 
     def settle(self, attempt_id: str, state: TrialState, cause: str | None = None) -> None:
         """End an attempt and its trial."""

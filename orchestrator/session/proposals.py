@@ -126,6 +126,10 @@ class Proposals:
         """Count an unlaunched trial of an earlier driver that will not be launched."""
         self._dropped.add(key)
 
+    def withdraw(self, key: str) -> None:
+        """Take an unlaunched trial out of those that are launched next, if it is among them."""
+        self._proposed = [trial for trial in self._proposed if trial.key != key]
+
     def follow(self, trial: TrialRecord) -> None:
         """Record the hyperparameters that a trial has copied from another one."""
         self._searched[trial.key] = trial

@@ -19,8 +19,19 @@ from orchestrator.accounts import Account
 from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
-from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
-from orchestrator.ledger.sweeps.records import SIMILARITY, SweepRecord, SweepState, TrialRecord, trial_key_of
+from orchestrator.ledger.people.audit import COMMAND_LINE
+from orchestrator.ledger.queue.settings import reason_of
+from orchestrator.ledger.queue.trial_requests import pending_requests
+from orchestrator.ledger.sweeps.records import (
+    FINISHED_TRIAL,
+    SIMILARITY,
+    UNFINISHED_TRIAL,
+    SweepRecord,
+    SweepState,
+    TrialRecord,
+    TrialState,
+    trial_key_of,
+)
 from orchestrator.ledger.sweeps.selection import violations_of
 from orchestrator.ledger.sweeps.standing import RUN_TO_THE_END, TimeLeft, spent, time_left, trial_times
 from orchestrator.ledger.sweeps.writer import SweepWriter
@@ -46,11 +57,27 @@ from orchestrator.session.proposals import Proposals
 from orchestrator.session.tracked import LOOK_SECONDS, TrackedRuns
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
+from orchestrator.tracking import events
 from orchestrator.upkeep.orphans import clear_trial
 from trainables.errors import DamagedCheckpoint
 
 ESTIMATE_SECONDS = 5.0
 """Age up to which an estimate of the time left is used again, unless a trial has ended or begun."""
+
+
+def by_user(name: str) -> str:
+    """Return the user of a decision in words."""
+    return "from the command line" if name == COMMAND_LINE else f"by {name}"
+
+
+def stopped_by_user(trial: TrialRecord, step: int) -> str:
+    """Return the reason of the end of a trial that a user has stopped, in one sentence.
+
+    Args:
+        trial: Trial with the decision.
+        step: Last step of the trial.
+    """
+    return f"stopped at step {step} {by_user(trial.decided_by('stop') or COMMAND_LINE)}"
 
 
 class Resources(Protocol):
@@ -124,6 +151,7 @@ class Session:
     Attributes:
         stopped: Reason why nothing more is launched, or None.
         reasons: Reason of each stop by the scheduler, by trial key; the scheduler fills it.
+        exempt: Keys of the trials that users have exempted from early stopping.
     """
 
     def __init__(
@@ -174,6 +202,10 @@ class Session:
         self._exploits = Exploits(sweep, writer, paths)
         self._rungs = Rungs()
         self.reasons: Mapping[str, str] = {}
+        self.exempt = {trial.key for trial in trials if trial.decided_by("exempt")}
+        unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
+        self._stopping = {trial.key: clock() for trial in unfinished if trial.decided_by("stop")}
+        self._unbegun: dict[str, float] = {}  # attempts that a user has stopped before a worker took them
         self._tracked = TrackedRuns(sweep, self.ledger, paths, clock)
         self._shortage = Shortage(writer)
         self._alike_failures = AlikeFailures()
@@ -325,6 +357,77 @@ class Session:
         must = f"a trial must report a finite {self.sweep.metric} before it ends"
         self._attempts.settle(attempt_id, "FAILED", f"error: {must} (got none by step {run.step})")
 
+    # ---------------------------------------------------------------- decisions of users
+
+    @property
+    def overdue(self) -> Mapping[str, float]:
+        """Return the attempts that must save and end at once: the time of the request, by id."""
+        stopping = {
+            name: self._stopping[run.trial.key]
+            for name, run in self.running.items()
+            if run.trial.key in self._stopping
+        }
+        return {**self._share.overdue, **self._unbegun, **stopping}
+
+    def take_requests(self) -> str | None:
+        """Take the requests of users about single trials: stop one, or exempt it from early stopping.
+
+        Requests about trials that have ended are dropped. A stopping session leaves the others to the next
+        driver.
+
+        Returns:
+            The name of the machine that requested a stop of the sweep, `ROOM`, or None without a request.
+        """
+        asker, requests = pending_requests(self.ledger, self.sweep.id)
+        for request in requests:
+            key = request.trial_key
+            if self.stopped and self.ledger.trial(key).state in UNFINISHED_TRIAL:
+                continue
+            about = {f"trial.{request.decision}": by_user(request.asker)}
+            self.writer.take_request(request, [events.tags(key, about, events.milliseconds(request.at))])
+            trial = self.ledger.trial(key)
+            if trial.state in FINISHED_TRIAL or trial.decided_by(request.decision) is None:
+                continue
+            if request.decision == "stop":
+                self._stopping.setdefault(key, self._clock())
+                self._rungs.resume(key)
+            elif key not in self._stopping:
+                self.exempt.add(key)
+                if key in self._rungs.paused:
+                    self._rungs.resume(key)
+                    self._board.retry(key, "WAITING", self._clock())
+        self._settle_waiting()
+        return asker
+
+    def _settle_waiting(self) -> None:
+        """Settle the trials that users have stopped and that no worker trains."""
+        attempts = {run.trial.key: name for name, run in self.running.items()}
+        for key in tuple(self._stopping):
+            trial, attempt_id = self.ledger.trial(key), attempts.get(key)
+            if trial.state in FINISHED_TRIAL:
+                del self._stopping[key]
+            elif attempt_id is not None and not self.running[attempt_id].started:
+                self._unbegun[attempt_id] = self._stopping[key]
+                self._settle_stopping(attempt_id)
+            elif attempt_id is None and trial.step < trial.total_steps:
+                self._board.retries.remove(key)
+                self._proposals.withdraw(key)
+                if trial.extensions:
+                    self._settle_stopping(self._attempts.launch(trial).attempt_id)
+                else:
+                    self._attempts.prune(trial, stopped_by_user(trial, trial.step))
+                    del self._stopping[key]
+
+    def _settle_stopping(self, attempt_id: str) -> None:
+        """Settle a trial that a user has stopped; an extended one was complete before."""
+        run = self.running[attempt_id]
+        trial = self.ledger.trial(run.trial.key)
+        was_complete = trial.role == "search" and trial.extensions and run.best is not None
+        state: TrialState = "COMPLETE" if was_complete else "PRUNED"
+        self._rungs.resume(trial.key)
+        self._attempts.settle(attempt_id, state, stopped_by_user(trial, run.step))
+        del self._stopping[trial.key]
+
     def settle_stopped(self, keys: Collection[str]) -> None:
         """Settle the unfinished trials among `keys`, which the scheduler stopped before their driver died."""
         for key in self._board.retries.in_order():
@@ -409,6 +512,10 @@ class Session:
             self.failed(attempt_id, outcome.failure, outcome.message)
         elif run.refused is not None:
             self.failed(attempt_id, FOREIGN)
+        elif run.trial.key in self._stopping and not (
+            outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps)
+        ):
+            self._settle_stopping(attempt_id)
         elif outcome is not None and (run.scheduled or math.inf) <= outcome.step < run.trial.total_steps:
             self._attempts.lengthen(attempt_id)
         elif outcome is not None and (outcome.complete or outcome.step >= run.trial.total_steps):
@@ -451,6 +558,9 @@ class Session:
         if cause in WHAT:
             self._outages.begin(cause, message)
         clear_trial(self.writer, run.trial.key, self.paths.trial_checkpoints(self.sweep.id, run.trial.key))
+        if run.trial.key in self._stopping:
+            self._settle_stopping(attempt_id)
+            return
         past, progressed = self.ledger.trial_attempts(run.trial.key), self.ledger.reporters(run.trial.key)
         wait = wait_before_retry(cause, past, progressed)
         if self._alike_failures.are_enough(cause, message) and not any(
@@ -489,7 +599,9 @@ class Session:
 
         See `Exploits.plan`.
         """
-        return not self.stopped and self._exploits.plan(trial_key, step, donors)
+        if self.stopped or trial_key in self.exempt or trial_key in self._stopping:
+            return False
+        return self._exploits.plan(trial_key, step, donors)
 
     # ---------------------------------------------------------------- stopping
 
@@ -506,11 +618,14 @@ class Session:
             self._attempts.requeue(attempt_id, "interrupted", 0.0)
 
     def sheds(self, attempt_id: str) -> bool:
-        """Return True if an attempt that has just reported is preempted for another sweep.
+        """Return True if an attempt that has just reported is stopped by a user or preempted.
 
-        The trial is not charged and is launched next.
+        The trial of one that is preempted for another sweep is not charged and is launched next.
         """
-        if attempt_id not in self._share.leaving or (run := self.running.get(attempt_id)) is None:
+        run = self.running.get(attempt_id)
+        if attempt_id in self._unbegun or (run is not None and run.trial.key in self._stopping):
+            return True
+        if attempt_id not in self._share.leaving or run is None:
             return False
         run.cause = run.cause or "shared"
         return True
@@ -518,11 +633,12 @@ class Session:
     def check_limits(self) -> None:
         """Stop on request, after a lasting shortage, when all trials fail, or when the budget is spent.
 
-        Call it often: it also deletes superseded checkpoints, detects the end of an outage, and records how
-        similar the earlier sweeps and the known results are.
+        Call it often: it also takes requests about trials, deletes superseded checkpoints, detects the end of
+        an outage, and records how similar the earlier sweeps and the known results are.
         """
         self._attempts.delete_superseded()
         self._record_similarities()
+        asker = self.take_requests()
         if self.stopped:
             return
         self._outages.poll()
@@ -530,7 +646,7 @@ class Session:
             for attempt_id, donor in self._exploits.pop_postponed().items():
                 self._exploit(attempt_id, donor)
         self._drop_unbegun()
-        if asker := asked_to_stop(self.ledger, self.sweep.id):
+        if asker:
             self.stop(reason_of(asker), "INTERRUPTED")
         elif shortage := self._lasting_shortage():
             self.stop(f"waited {self._longest_wait:g} s: {shortage}", "INTERRUPTED")
@@ -583,7 +699,7 @@ class Session:
                 time.
         """
         silent = self._attempts.silent(deadline, self._stopped_at)
-        return [*silent, *(self._attempts.ignoring(self._share.overdue) - set(silent))]
+        return [*silent, *(self._attempts.ignoring(self.overdue) - set(silent))]
 
     def condemn(self, attempt_id: str, cause: str) -> None:
         """Record the cause for which the driver is about to kill an attempt.

@@ -37,9 +37,11 @@ from orchestrator.ledger.tables import (
     OWNER,
     PRIORITY,
     SERVICE_USER,
+    SHELF,
     STOP_REQUEST,
     SUBMISSION,
     TALLY,
+    TRIAL_REQUEST,
     WANTED_SETTING,
 )
 from orchestrator.system import System
@@ -103,7 +105,7 @@ def recover(url: str, system: System = System()) -> Recovery:
         submissions, lost_submissions = _restore(engine, address, SUBMISSION)
         users, lost_users = _restore(engine, address, SERVICE_USER)
         decisions, lost_decisions = [], []
-        for table in (STOP_REQUEST, WANTED_SETTING, NOTE, PRIORITY, OWNER):
+        for table in (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST, NOTE, SHELF, PRIORITY, OWNER):
             intact, damaged = _restore(engine, address, table)
             decisions += [f"{table.name} {key}" for key in intact]
             lost_decisions += [f"{table.name} {key}" for key in damaged]

@@ -24,7 +24,7 @@ from pydantic import Field
 from orchestrator.api import priorities, serving, templates
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import check_retry, settings_row
-from orchestrator.client.answers import Stopped, Submitted, SweepSettings, TriedNext
+from orchestrator.client.answers import Status, Stopped, Submitted, SweepSettings, TriedNext
 from orchestrator.config.sections import SLUG
 from orchestrator.errors import BadInput, Busy, TooManyRequests
 from orchestrator.ledger.people import idempotency
@@ -127,6 +127,14 @@ class NoteBody(Body):
     add: Annotated[tuple[str, ...], Field(max_length=100, description="Tags to add.")] = ()
     remove: Annotated[tuple[str, ...], Field(max_length=100, description="Tags to remove.")] = ()
     favourite: bool | None = None
+
+
+class ShelfBody(Body):
+    """Place of a sweep."""
+
+    shelf: Annotated[
+        Literal["archived", "deleted"] | None, Field(description="null brings the sweep back into lists.")
+    ]
 
 
 class Priority(Body):
@@ -254,11 +262,45 @@ def stop(app: App, user: SignedIn, sweep_id: SweepId) -> Stopped:
     return stopped
 
 
+@ROUTER.post("/sweeps/{sweep_id}/trials/{number}/stop", status_code=202)
+def stop_trial(
+    app: App, user: SignedIn, sweep_id: SweepId, number: Number, role: TrialRole = "search"
+) -> Stopped:
+    """Save a trial and end it; its place goes to the next trial."""
+    label = trial_label(trial_key(sweep_id, number, role))
+    stopped = app.backend.stop(sweep_id, label, asked=Asked(user.name, "stop", sweep_id, {"trial": label}))
+    app.cache.clear()
+    return stopped
+
+
+@ROUTER.post("/sweeps/{sweep_id}/trials/{number}/resume", status_code=202)
+def resume_trial(
+    app: App, user: SignedIn, sweep_id: SweepId, number: Number, role: TrialRole = "search"
+) -> SweepSettings:
+    """Exempt a trial from early stopping, so that it runs to its last step, also if it is paused."""
+    label = trial_label(trial_key(sweep_id, number, role))
+    asked = Asked(user.name, "resume", sweep_id, {"trial": label})
+    chosen = app.backend.resume(sweep_id, label, asked=asked)
+    app.cache.clear()
+    return chosen
+
+
 @ROUTER.post("/sweeps/{sweep_id}/try", status_code=202)
 def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -> TriedNext:
     """Ask an unfinished sweep to try a setting next; the sampler completes what it leaves out."""
     asked = Asked(user.name, "try", sweep_id, {"params": body.params})
     answer = app.backend.try_setting(sweep_id, body.params, asked=asked)
+    app.cache.clear()
+    return answer
+
+
+@ROUTER.put("/sweeps/{sweep_id}/shelf")
+def shelve(app: App, user: SignedIn, sweep_id: SweepId, body: ShelfBody) -> Status:
+    """Archive or delete a sweep that is neither queued nor running, or undo that.
+
+    A garbage collection on the machine of the service removes a deleted sweep.
+    """
+    answer = app.backend.shelve(sweep_id, body.shelf, actor=user.name)
     app.cache.clear()
     return answer
 

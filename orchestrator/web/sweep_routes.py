@@ -14,7 +14,9 @@ from orchestrator.api.status import with_notes
 from orchestrator.client.answers import (
     Changes,
     ComparedSweeps,
+    Deletion,
     DetailedStatus,
+    DiskUse,
     LiveSweep,
     MlflowRun,
     Pool,
@@ -39,6 +41,9 @@ SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task",
 ANALYSIS_SECONDS = 30.0
 """Age up to which a cached analysis or comparison is returned: it reads every report of the sweeps."""
 
+DISK_SECONDS = 60.0
+"""Age up to which the sizes of sweeps are returned again: every file is looked at."""
+
 MOST_COMPARED = 50
 """Largest number of sweeps of a comparison."""
 
@@ -54,6 +59,13 @@ class SweepPage:
     offset: int
     next: str | None
     sweeps: Sequence[Status]
+
+
+@dataclass(frozen=True)
+class DiskList:
+    """Space that sweeps take, the largest first."""
+
+    disk: Sequence[DiskUse]
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,9 @@ def list_sweeps(
     name: Annotated[str | None, Query(description="Only IDs that contain this.", max_length=200)] = None,
     tag: Annotated[str | None, Query(description="Only sweeps with this tag.", max_length=64)] = None,
     since: Annotated[float | None, Query(description="Only sweeps from this time on, in seconds.")] = None,
+    archived: Annotated[
+        Literal["none", "only", "any"], Query(description="Archived and deleted sweeps among these.")
+    ] = "none",
     sort: SweepSort = "created_at",
     descending: bool = True,
     after: After = None,
@@ -100,12 +115,25 @@ def list_sweeps(
         if all(value is None or getattr(row, field) == value for field, value in wanted.items())
         and (name is None or name in row.id)
         and is_wanted(row, tag, task, since)
+        and (archived == "any" or (row.shelf is not None) == (archived == "only"))
     ]
     order = SortOrder[Status](
         f"sweeps {sort}", lambda row: getattr(row, sort), lambda row: row.id, descending
     )
     shown, following = page_of(rows, order, after=after, offset=offset, limit=limit)
     return SweepPage(len(rows), offset, following, shown)
+
+
+@ROUTER.get("/sweeps/{sweep_id}/deletion")
+def show_deletion(app: App, sweep_id: SweepId) -> Deletion:
+    """Show what the deletion of a sweep removes, and what refers to it."""
+    return app.backend.deletion(sweep_id)
+
+
+@ROUTER.get("/disk")
+def show_disk(app: App) -> DiskList:
+    """Show the space that each sweep takes outside the ledger, at most a minute old."""
+    return DiskList(app.cache.get("disk", app.backend.disk, fresh=DISK_SECONDS))
 
 
 def all_sweeps(app: AppState) -> Sequence[Status]:

@@ -9,6 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from orchestrator.ledger.queue.trial_requests import pending_requests
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import running, shown, sign_in
@@ -95,3 +96,28 @@ def test_a_running_trial_is_followed(chrome: webdriver.Chrome, client: Client) -
         browser.until("its step", lambda: shown(chrome, "counts") == "80 of 200")
         browser.until("its rank", lambda: shown(chrome, "rank") == "rank 1 of 8")
         assert shown(chrome, "best") == "0.95 at step 80"
+
+
+def test_the_owner_stops_a_running_trial_or_exempts_it(chrome: webdriver.Chrome, client: Client) -> None:
+    with client.workspace.ledger() as ledger:
+        driver = sweeps.writer_of(ledger)
+        driver.reopen("it continues")
+        sweeps.start_trial(driver, sweeps.trial(8, "PRUNED"), client.workspace.paths.root / "saved")
+    sign_in(chrome, client, "bob")
+    open_trial(chrome, client, 8)
+    assert not chrome.find_element(By.ID, "actions").is_displayed(), "the sweep is not his"
+    sign_in(chrome, client, "ada")
+    open_trial(chrome, client, 8)
+    browser.until("the controls", lambda: chrome.find_element(By.ID, "actions").is_displayed())
+    for button, decision in (("exempt", "exempt"), ("stop", "stop")):
+        chrome.find_element(By.ID, button).click()
+        if button == "stop":
+            browser.until("the question", lambda: chrome.find_element(By.ID, "confirm-yes").is_displayed())
+            chrome.find_element(By.ID, "confirm-yes").click()
+        browser.until("the request", lambda: requested(client) == [decision])  # noqa: B023
+
+
+def requested(client: Client) -> list[str]:
+    """Return the decisions that users have requested about trials of the sweep."""
+    with client.workspace.ledger() as ledger:
+        return [request.decision for request in pending_requests(ledger, sweeps.SWEEP_ID).trials]

@@ -59,6 +59,27 @@ class Note:
     at: float
 
 
+Shelf = Literal["archived", "deleted"]
+"""Place of a sweep that lists leave out; a deleted one is removed by the next garbage collection."""
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A sweep that a user has archived or deleted.
+
+    Attributes:
+        sweep_id: ID of the sweep.
+        shelf: `archived` or `deleted`.
+        actor: Name of the user, or `command line`.
+        at: Time of the change, seconds since the epoch.
+    """
+
+    sweep_id: str
+    shelf: Shelf
+    actor: str
+    at: float
+
+
 @dataclass(frozen=True)
 class AuditEntry:
     """One requested change.

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select
 from orchestrator.errors import StaleRevision, WrongState
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.shelf import check_not_deleted
 from orchestrator.ledger.queue.submissions import (
     QUEUED_AGAIN,
     ROOM,
@@ -185,6 +186,7 @@ def _resume(change: QueueTransaction, sweep_id: str) -> None:
     request that it has read before.
     """
     connection = change.connection
+    check_not_deleted(connection, sweep_id)
     sweep = connection.execute(select(SWEEP.c.state).where(SWEEP.c.id == sweep_id)).scalar_one_or_none()
     if sweep in FINISHED_SWEEP:
         must, remedy = "cannot be resumed, because it has finished", "Extend it to continue."

@@ -33,6 +33,7 @@ from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.lease_backends import holds
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked, append
+from orchestrator.ledger.people.shelf import check_not_deleted
 from orchestrator.ledger.row_backup import keep, keeping, renew
 from orchestrator.ledger.rows import storable
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SubmissionState
@@ -164,6 +165,7 @@ def submit(
 
     Raises:
         BadInput: Another submission has the key, or the sweep has another owner.
+        WrongState: A user has deleted the sweep.
         Busy: The sweep is about to stop, or has not ended although `only_ended` is set.
         OverQuota: The owner has as many waiting and running sweeps as the quota allows.
     """
@@ -181,6 +183,7 @@ def submit(
             return same, False
         sweep_id = choose(lambda name: _is_known(connection, name))
         known = _locked(connection, sweep_id)
+        check_not_deleted(connection, sweep_id)
         if only_own:
             _check_owner(connection, sweep_id, known, request.owner)
         is_active = known is not None and known.state in {"QUEUED", "STARTED"}
@@ -237,6 +240,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
             raise WrongState(sweep_id, "must be parked to be released", state, "See `queue`.")
+        check_not_deleted(change.connection, sweep_id)
         check_quota(change.connection, known.owner, sweep_id)
         [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_AGAIN)
         if asked is not None:

@@ -24,6 +24,10 @@ TrialState = Literal["WAITING", "RUNNING", "PREEMPTED", "COMPLETE", "PRUNED", "D
 AttemptState = Literal["RUNNING", "ENDED", "LOST", "FAILED"]
 Role = Literal["search", "confirmation"]
 CheckpointKind = Literal["best", "last", "pinned"]
+UserDecision = Literal["stop", "exempt"]
+"""Decision of a user about a trial: it is stopped, or exempted from early stopping. Its system attributes
+hold the decision with the user and the time."""
+
 SubmissionState = Literal["QUEUED", "STARTED", "PARKED", "ENDED"]
 
 FINISHED_SWEEP: frozenset[str] = frozenset({"COMPLETE", "FAILED"})
@@ -163,6 +167,11 @@ class TrialRecord:
         """
         repeated: str | None = self.system_attrs.get(REPEATS)
         return repeated
+
+    def decided_by(self, decision: UserDecision) -> str | None:
+        """Return the name of the user who has decided so about the trial, or None."""
+        taken = self.system_attrs.get(decision)
+        return None if taken is None else str(taken["by"])
 
     def schedule_steps(self, step: int) -> int:
         """Return the length of the training schedule that holds after a step.

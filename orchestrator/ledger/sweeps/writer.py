@@ -18,6 +18,7 @@ from sqlalchemy import bindparam, delete, func, insert, select, update
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.prepared import execute
+from orchestrator.ledger.queue.trial_requests import TrialRequest
 from orchestrator.ledger.row_backup import renew
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, EVALUATIONS, MLFLOW_RUNS, REPORTS, SWEEPS, TRIALS
 from orchestrator.ledger.sweeps.records import (
@@ -50,6 +51,7 @@ from orchestrator.ledger.tables import (
     REPORT,
     STOP_REQUEST,
     TRIAL,
+    TRIAL_REQUEST,
     WANTED_SETTING,
 )
 from orchestrator.ledger.transaction import Transaction
@@ -199,6 +201,29 @@ class SweepWriter:
         row = delete(WANTED_SETTING).where(WANTED_SETTING.c.id == wanted)
         self.ledger.write(lambda tx: tx.connection.execute(row), self.token)
         renew(self.ledger, WANTED_SETTING, wanted)
+
+    def take_request(self, request: TrialRequest, events: Sequence[Event] = ()) -> None:
+        """Record the decision of a user about an unfinished trial, and delete the request.
+
+        A request that a user has replaced meanwhile changes nothing.
+
+        Args:
+            request: Request that was read.
+            events: Events for MLflow.
+        """
+        self._take_request(request, events)
+        renew(self.ledger, TRIAL_REQUEST, request.trial_key)
+
+    @_transaction()
+    def _take_request(self, tx: Transaction, request: TrialRequest, events: Sequence[Event]) -> None:
+        trial = trial_of(tx, request.trial_key)
+        of_trial = TRIAL_REQUEST.c.trial_key == request.trial_key
+        unchanged = (TRIAL_REQUEST.c.decision == request.decision) & (TRIAL_REQUEST.c.at == request.at)
+        is_taken = tx.connection.execute(delete(TRIAL_REQUEST).where(of_trial, unchanged)).rowcount
+        if is_taken and trial.state not in FINISHED_TRIAL:
+            taken = {"by": request.asker, "at": request.at}
+            tx.change(TRIALS, trial, system_attrs={**trial.system_attrs, request.decision: taken})
+            tx.emit(events)
 
     def notes_delivered(self, revisions: Mapping[str, int]) -> None:
         """Record the revisions of notes that MLflow has, by sweep ID and trial key."""

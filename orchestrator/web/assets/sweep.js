@@ -87,7 +87,7 @@ function showHead(status, place) {
 }
 
 // Shows the changes that the state of the sweep permits.
-function offerChanges({ state, paused, driver, submission, failed }) {
+function offerChanges({ state, paused, driver, submission, failed, shelf }) {
   const isHeld = driver !== null || submission === "QUEUED" || submission === "STARTED";
   const isOver = hasEnded(state) || paused;
   const isLeft = state === "INTERRUPTED" && !paused && !isHeld; // nothing will continue it
@@ -98,6 +98,9 @@ function offerChanges({ state, paused, driver, submission, failed }) {
   element("retry").hidden = isHeld || !(isLeft || hasFailed);
   show("retry", isLeft ? "Run again" : "Retry failed trials");
   element("extend").hidden = isHeld || !isOver;
+  element("archive").hidden = isHeld;
+  element("archive").value = shelf === null ? "archived" : "";
+  show("archive", { archived: "List again", deleted: "Undo the deletion" }[shelf] ?? "Archive");
   show("leaving", hasEnded(state) && isHeld ? "Its driver has yet to leave: it writes the report, and tells MLflow what is left." : "");
 }
 
@@ -264,6 +267,7 @@ element("stop").addEventListener("click", async () => {
 });
 element("resume").addEventListener("click", () => changed(() => request(`${HERE}/resume`, "POST")));
 element("retry").addEventListener("click", () => changed(() => request(`${HERE}/retry`, "POST")));
+element("archive").addEventListener("click", ({ target }) => changed(() => request(`${HERE}/shelf`, "PUT", { shelf: target.value || null })));
 element("extend").addEventListener("submit", (event) => {
   event.preventDefault();
   const trials = element("trials-wanted").valueAsNumber;

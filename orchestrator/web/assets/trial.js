@@ -1,10 +1,11 @@
 // The page of a trial: its result and rank, why it ended, its curves, settings, log, attempts and checkpoints.
 
 import { chart } from "./charts.js";
+import { confirmed } from "./dialogs.js";
 import { draw, extent } from "./drawing.js";
 import { watch } from "./events.js";
 import { followLog } from "./log.js";
-import { all, refresher, request, signedIn } from "./requests.js";
+import { all, refresher, request, showProblem, signedIn } from "./requests.js";
 import { ago, announce, duration, element, number, setting, show } from "./shown.js";
 import { anchor, copyButton, fill, sweepAddress } from "./tables.js";
 
@@ -36,6 +37,10 @@ async function readTrial() {
   show("state", trial.state);
   element("state").dataset.state = trial.state;
   showReason(trial);
+  const mayChange = user.role === "admin" || (user.role === "member" && sweep.owner === user.name);
+  element("actions").hidden = !mayChange || trial.finished_at !== null;
+  element("exempt").hidden = ROLE !== "search" || found.exempt_by !== null;
+  show("exempt-by", found.exempt_by && `Exempt from early stopping, requested by ${found.exempt_by}.`);
   element("progress").max = trial.total_steps;
   element("progress").value = trial.step;
   show("counts", `${trial.step} of ${trial.total_steps}`);
@@ -222,6 +227,16 @@ function offer(metrics, metric) {
 element("metric").addEventListener("change", refresh);
 element("scale").addEventListener("change", refresh);
 followLog(`${HERE}/log?role=${ROLE}`);
+element("stop").addEventListener("click", async () => {
+  const question = `Stop trial ${NUMBER}? It is saved and ends for good, and its place goes to the next trial.`;
+  if (await confirmed(question, "Stop the trial")) changed("stop");
+});
+element("exempt").addEventListener("click", () => changed("resume"));
+
+async function changed(action) {
+  await showProblem(() => request(`${HERE}/${action}?role=${ROLE}`, "POST"));
+  refresh();
+}
 
 const user = await signedIn();
 if (user.role !== "viewer" && ROLE === "search") {

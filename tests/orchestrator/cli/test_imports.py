@@ -161,6 +161,7 @@ def test_a_verb_of_a_remote_service_imports_only_the_client(
         "user add": "ada",
         "user revoke": "ada",
         **dict.fromkeys(("resume", "retry-failed", "stop", "follow", "report", "note"), "copy-1"),
+        **dict.fromkeys(("archive", "delete"), "copy-1"),
     }
     verbs = [verb for verb, command in COMMANDS.items() if "server" in {each.name for each in command.params}]
     commands = [f"{verb} {words.get(verb, '')}".strip() for verb in verbs]

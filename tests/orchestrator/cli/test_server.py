@@ -24,7 +24,7 @@ TRIAL = f"{sweeps.SWEEP_ID}-0"
 SERVICE = "https://sweeps.example.org"
 
 SAME: Mapping[str, list[list[str]]] = {
-    "list": [[], ["--json"]],
+    "list": [[], ["--json"], ["--archived"], ["--disk"], ["--disk", "--json"]],
     "status": [[], [sweeps.SWEEP_ID], [QUEUED], [sweeps.SWEEP_ID, "--json"], ["retrieval"]],
     "queue": [[], ["--json"]],
     "show": [[TRIAL], [TRIAL, "--json"], [sweeps.SWEEP_ID, "7"]],
@@ -43,6 +43,8 @@ SAME: Mapping[str, list[list[str]]] = {
     ],
     "quota": [["ada"], ["ada", "--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"]],
     "stop": [[QUEUED]],
+    "archive": [[sweeps.SWEEP_ID]],
+    "delete": [[sweeps.SWEEP_ID, "--yes"], [sweeps.SWEEP_ID, "--yes", "--json"]],
     "user list": [[], ["--json"]],
     "user revoke": [["bob"]],
 }

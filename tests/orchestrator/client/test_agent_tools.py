@@ -22,8 +22,8 @@ from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
-FOR_PEOPLE = {"set_quota", "users", "add_user", "revoke_user", "audit_log", "report", "extend"}
-"""Methods that are no tools: administration, an HTML page, and one whose arguments have no names."""
+FOR_PEOPLE = {"shelve", "set_quota", "users", "add_user", "revoke_user", "audit_log", "report", "extend"}
+"""Methods that are no tools: for administration and deletion, an HTML page, one with free arguments."""
 
 Call = tuple[str, Mapping[str, Any]]
 

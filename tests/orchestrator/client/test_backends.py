@@ -39,6 +39,7 @@ READ: dict[str, Callable[[Backend], Any]] = {
         backend.sweeps(tag="baseline"),
         backend.sweeps(task="copy", since=1.0),
         backend.sweeps(since=1e12),
+        backend.sweeps(archived=True),
     ],
     "status": lambda backend: [backend.status(name) for name in (None, sweeps.SWEEP_ID, QUEUED)],
     "live": lambda backend: [backend.live(name) for name in (None, sweeps.SWEEP_ID, QUEUED)],
@@ -68,6 +69,8 @@ READ: dict[str, Callable[[Backend], Any]] = {
     "queue": lambda backend: backend.queue(),
     "pools": lambda backend: backend.pools(),
     "quota": lambda backend: backend.quota("ada"),
+    "deletion": lambda backend: [backend.deletion(name) for name in (sweeps.SWEEP_ID, QUEUED)],
+    "disk": lambda backend: backend.disk(),
     "users": lambda backend: backend.users(),
     "audit_log": lambda backend: backend.audit_log(3),
 }
@@ -142,6 +145,15 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
     "stop": [
         lambda backend, folder: backend.stop(UNKNOWN),
         lambda backend, folder: backend.stop(sweeps.SWEEP_ID),
+        lambda backend, folder: backend.stop(sweeps.SWEEP_ID, "0"),
+        lambda backend, folder: backend.stop(sweeps.SWEEP_ID, "99"),
+        lambda backend, folder: backend.stop(QUEUED, "best"),
+    ],
+    "deletion": [lambda backend, folder: backend.deletion(UNKNOWN)],
+    "shelve": [
+        lambda backend, folder: backend.shelve(UNKNOWN, "archived"),
+        lambda backend, folder: backend.shelve(QUEUED, "deleted"),
+        lambda backend, folder: backend.shelve(sweeps.SWEEP_ID, None),
     ],
     "note": [
         lambda backend, folder: backend.note(UNKNOWN, text="x"),
@@ -156,6 +168,8 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
     "resume": [
         lambda backend, folder: backend.resume(UNKNOWN),
         lambda backend, folder: backend.resume(QUEUED),
+        lambda backend, folder: backend.resume(sweeps.SWEEP_ID, "0"),
+        lambda backend, folder: backend.resume(QUEUED, "0"),
     ],
     "extend": [
         lambda backend, folder: backend.extend(UNKNOWN, trials=9),
@@ -189,7 +203,7 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
 }
 """Calls that are refused: an unknown sweep, trial or user, a wrong state, a wrong value."""
 
-WITHOUT_ARGUMENTS = {"sweeps", "queue", "pools", "users", "audit_log"}
+WITHOUT_ARGUMENTS = {"disk", "sweeps", "queue", "pools", "users", "audit_log"}
 """Methods that can be refused only if the ledger does not answer, or over HTTP to a user without the role."""
 
 
@@ -302,6 +316,11 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
         assert backend.stop(submitted.id).driver is None
         assert backend.status(submitted.id).paused
         assert not backend.resume(submitted.id).paused
+        assert backend.shelve(sweeps.SWEEP_ID, "archived").shelf == "archived"
+        assert sweeps.SWEEP_ID not in {each.id for each in backend.sweeps()}
+        assert [each.id for each in backend.sweeps(archived=True)] == [sweeps.SWEEP_ID]
+        assert backend.status(sweeps.SWEEP_ID).shelf == "archived"
+        assert backend.shelve(sweeps.SWEEP_ID, None).shelf is None
         retried = backend.retry(sweeps.SWEEP_ID)
         assert (retried.id, retried.state) == (sweeps.SWEEP_ID, "QUEUED")
         quota = backend.set_quota("ada", weight=2, share=0.5, gpu_hours=math.inf, sweeps=9)
@@ -348,6 +367,8 @@ def test_a_member_may_not_do_what_an_admin_may(client: Client, monkeypatch: pyte
     for refused in (
         *(ada.users, ada.audit_log, lambda: ada.add_user("eve"), lambda: ada.revoke_user("bob")),
         *(lambda: ada.set_quota("ada", weight=2), lambda: bob.move(QUEUED, "idle")),
+        *(lambda: bob.stop(QUEUED, "0"), lambda: bob.resume(QUEUED, "0")),
+        lambda: bob.shelve(QUEUED, "archived"),
         *(lambda: bob.stop(QUEUED), lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
         lambda: bob.retry(QUEUED),
     ):
@@ -394,4 +415,4 @@ def test_every_method_is_refused_somewhere() -> None:
 
 def test_every_method_is_tested() -> None:
     changing = {"submit", "validate", "stop", "try_setting", "resume", "extend", "retry", "move", "set_quota"}
-    assert READ.keys() | changing | {"note", "add_user", "revoke_user", "report"} == METHODS
+    assert READ.keys() | changing | {"shelve", "note", "add_user", "revoke_user", "report"} == METHODS

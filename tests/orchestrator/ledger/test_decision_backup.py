@@ -13,10 +13,12 @@ from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
+from orchestrator.ledger.people.shelf import shelve, shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
 from orchestrator.ledger.queue.submissions import SubmissionRequest
+from orchestrator.ledger.queue.trial_requests import ask_about_trial, pending_requests
 from orchestrator.ledger.queue.wanted_settings import ask_to_try, wanted_settings
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import OWNER
@@ -54,6 +56,10 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     claims.set_owner(ledger, "bob", most_gpu_hours=100.0, most_sweeps=3)
     wanted = ask_to_try(ledger, "a-2", {"rate": [1, None]}, Asked("ada", "try", "a-2"))
     note = change_note(ledger, "a-2", "a-2-0", NoteChange("B\u00e9la", ["odd"]), Asked("ada", "note", "a-2"))
+    asked = Asked("ada", "stop", "a-2", {"trial": "0"})
+    stopped = ask_about_trial(ledger, "a-2-0", "stop", asked)
+    shelve(ledger, "a-3", "archived", Asked("ada", "shelve", "a-3"))
+    shelves = shelved(ledger)
     owners, classes = claims.owners(ledger), claims.priority_classes(ledger)
     lose_database(ledger)
     with pytest.raises(Damaged, match="is empty, but its backup is not"):
@@ -63,6 +69,8 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
         "stop_request a-1",
         f"wanted_setting {wanted.id}",
         "note a-2-0",
+        "trial_request a-2-0",
+        "shelf a-3",
         "priority a-1",
         "priority a-2",
         "owner bob",
@@ -72,6 +80,8 @@ def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> N
     assert asked_to_stop(again, "a-1")
     assert wanted_settings(again, "a-2") == [wanted]
     assert note_of(again, "a-2-0") == note
+    assert shelved(again) == shelves
+    assert pending_requests(again, "a-2") == (None, [stopped])
     assert claims.owners(again) == owners
     assert owners[ODD].weight == 3 * UNIT
     assert claims.priority_classes(again) == classes == {"a-1": "urgent", "a-2": "normal"}

@@ -25,8 +25,10 @@ from orchestrator.ledger.tables import (
     PRIORITY,
     REQUEST_KEY,
     SERVICE_USER,
+    SHELF,
     STOP_REQUEST,
     SUBMISSION,
+    TRIAL_REQUEST,
     WANTED_SETTING,
 )
 from orchestrator.web.app_state import SUBMISSIONS_A_MINUTE, AppState
@@ -60,7 +62,8 @@ def change_row(client: Client, statement: str) -> None:
 
 def rows(client: Client) -> dict[str, list[tuple[object, ...]]]:
     """Return all rows of the tables that users change."""
-    tables = (SUBMISSION, STOP_REQUEST, WANTED_SETTING, NOTE, PRIORITY, OWNER, SERVICE_USER, AUDIT)
+    requests = (STOP_REQUEST, WANTED_SETTING, TRIAL_REQUEST, SHELF)
+    tables = (SUBMISSION, *requests, NOTE, PRIORITY, OWNER, SERVICE_USER, AUDIT)
     with client.workspace.ledger() as ledger, ledger.reader() as connection:
         return {table.name: [tuple(row) for row in connection.execute(select(table))] for table in tables}
 
@@ -182,7 +185,10 @@ def test_a_key_is_forgotten_after_a_day(client: Client) -> None:
 CHANGES: Mapping[str, tuple[str, str, object]] = {
     "submit": ("POST", "/sweeps", {"name": "small", "text": FILE}),
     "stop": ("POST", f"/sweeps/{QUEUED}/stop", None),
+    "stop_trial": ("POST", "/sweeps/{unfinished}/trials/8/stop", None),
+    "resume_trial": ("POST", "/sweeps/{unfinished}/trials/8/resume", None),
     "try_setting": ("POST", f"/sweeps/{QUEUED}/try", {"params": {"learning_rate": 1e-3}}),
+    "shelve": ("PUT", f"/sweeps/{sweeps.SWEEP_ID}/shelf", {"shelf": "archived"}),
     "note_sweep": ("PATCH", f"/sweeps/{QUEUED}/note", {"text": "A *baseline*", "add": ["paper"]}),
     "note_trial": ("PATCH", f"/sweeps/{sweeps.SWEEP_ID}/trials/0/note", {"favourite": True}),
     "extend": ("POST", "/sweeps/{ended}/extend", {"trials": 9}),
@@ -209,7 +215,13 @@ def test_every_route_that_changes_something_is_tested_for_its_audit_entry() -> N
 def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(client: Client, name: str) -> None:
     """A failure while the entry is written undoes the change; the next request makes both."""
     method, path, body = CHANGES[name]
-    if "{" in path:
+    if "{unfinished}" in path:
+        with client.workspace.ledger() as ledger:
+            driver = sweeps.writer_of(ledger)
+            driver.reopen("it continues")
+            sweeps.start_trial(driver, sweeps.trial(8, "PRUNED"), client.workspace.paths.root / "saved")
+        path = path.format(unfinished=sweeps.SWEEP_ID)
+    elif "{" in path:
         ended = submit(client, "grace", text=FILE.replace("steps: 20", "steps: 40")).document["id"]
         state = "PARKED" if "{parked}" in path else "ENDED"
         change_row(client, f"UPDATE submission SET state = '{state}' WHERE sweep_id = '{ended}'")

@@ -1,0 +1,69 @@
+"""Verbs that archive and delete sweeps."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
+from orchestrator.cli.printing import print_json, print_line
+from orchestrator.errors import BadInput, counted
+from orchestrator.report.words import gibibytes
+from orchestrator.storage.paths import DEFAULT_ROOT
+
+Undo = Annotated[bool, typer.Option("--undo", help="Undo it.")]
+
+
+def archive(sweep: SweepId, undo: Undo = False, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+    """Hide a sweep from lists; `list --archived` shows it.
+
+    Example:
+
+        sweep archive retrieval
+        sweep archive retrieval --undo
+    """
+    entry = backend_of(server, root).shelve(sweep, None if undo else "archived")
+    print_line(f"{entry.id}: {'listed again' if undo else 'archived'}.")
+
+
+def delete(
+    sweep: SweepId,
+    undo: Undo = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Delete a sweep with its checkpoints, MLflow runs and files, which the next `gc --delete` removes.
+
+    It prints how much that is and what refers to the sweep, and asks. `--undo` brings the sweep back until
+    then.
+
+    Example:
+
+        sweep delete retrieval
+        sweep delete retrieval --undo
+    """
+    backend = backend_of(server, root)
+    if undo:
+        print_line(f"{backend.shelve(sweep, None).id}: listed again.")
+        return
+    found = backend.deletion(sweep)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        runs = counted(found.mlflow_runs, "run of MLflow", "runs of MLflow")
+        trials, files = counted(found.trials, "trial"), counted(found.files, "file")
+        print_line(f"{found.id}: {trials}, {gibibytes(found.bytes)} in {files}, {runs}")
+        for phrase in found.referred_by:
+            print_line(f"  {phrase}")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise BadInput("delete", "must be confirmed", "no terminal", "Repeat the command with --yes.")
+        typer.confirm("Delete it?", abort=True)
+    backend.shelve(found.id, "deleted")
+    if not as_json:
+        print_line(f"{found.id}: deleted; `gc --delete` removes its files, `delete --undo` brings it back.")

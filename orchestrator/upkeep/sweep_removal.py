@@ -1,0 +1,144 @@
+"""Removal of a deleted sweep: its checkpoints, its runs in MLflow, its files, and last its rows.
+
+Everything is deleted under the lease of the sweep. The row that marks the sweep as deleted goes with its
+other rows in the last transaction, so a collection that is killed is completed by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from sqlalchemy import Connection, Select, Table, delete, select
+
+from orchestrator.ledger.backup import ROW_FOLDERS, backup_file
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import COMMAND_LINE, append
+from orchestrator.ledger.people.shelf import begin_removal
+from orchestrator.ledger.row_backup import renew, row_file, row_files
+from orchestrator.ledger.schema import lock_folder
+from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.tables import METADATA, SHELF, SWEEP, TRIAL
+from orchestrator.storage import store
+from orchestrator.storage.paths import Paths
+from orchestrator.upkeep import orphans
+
+REMOVED = "removed"
+"""Action of the entry of the audit log about the removal of a sweep."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a sweep occupies outside the ledger.
+
+    Attributes:
+        paths: Files and folders on this machine, and URLs of checkpoints in the store.
+        bytes: Size of all of them together.
+        runs: IDs of its runs in MLflow.
+    """
+
+    paths: Sequence[str]
+    bytes: int
+    runs: Sequence[str]
+
+
+def contents_of(ledger: Ledger, sweep_id: str, paths: Paths) -> Contents:
+    """Return what a sweep occupies outside the ledger.
+
+    Raises:
+        NoStore: The store cannot be read.
+    """
+    runs = sorted(ledger.mlflow_runs(sweep_id).values())
+    local = [path for path in _folders(ledger, sweep_id, paths, runs) if path.exists()]
+    url = f"{paths.store.rstrip('/')}/{ledger.id}/{sweep_id}" if paths.store else None
+    stored = store.stored(url) if url else []
+    size = sum(map(orphans.size, local)) + sum(each.bytes for each in stored)
+    return Contents([*map(str, local), *([url] if stored and url else [])], size, runs)
+
+
+def _folders(ledger: Ledger, sweep_id: str, paths: Paths, runs: Sequence[str]) -> Iterator[Path]:
+    checkpoints = paths.checkpoints(sweep_id)
+    if orphans.owner_of(checkpoints) in (None, ledger.id):
+        yield checkpoints
+    yield paths.driver_log(sweep_id).parent
+    yield paths.report(sweep_id)
+    yield paths.ray / sweep_id
+    for run in runs:
+        yield from paths.artifacts.glob(f"*/{run}")
+
+
+def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
+    """Remove a deleted sweep; return False, and change nothing, if a user has undone the deletion.
+
+    Args:
+        lease: Lease of the sweep.
+        ledger: Ledger of the sweep.
+        sweep_id: ID of the sweep.
+        paths: Paths of its files.
+
+    Raises:
+        NoStore: The store cannot be written to.
+    """
+    if not begin_removal(ledger, sweep_id):
+        return False
+    contents = contents_of(ledger, sweep_id, paths)
+    if contents.runs:
+        from orchestrator.tracking.run_removal import remove_runs
+
+        remove_runs(paths.tracking_uri, contents.runs)
+    for path in contents.paths:
+        lease.check()
+        if "://" in path:
+            store.delete(path)
+        else:
+            orphans.delete(Path(path))
+    keys = _backed_up(ledger, sweep_id)
+    lease.check()
+    if ledger.is_file:
+        # Before the rows: a log without its rows would prove that the database has lost commits.
+        backup_file(ledger.address, sweep_id).unlink(missing_ok=True)
+        for table, key in keys:
+            row_file(ledger.address, table, key).unlink(missing_ok=True)
+        # A driver that creates and locks the next file refuses the sweep, which is marked as deleted.
+        (lock_folder(ledger.address) / sweep_id).unlink(missing_ok=True)
+
+    def forget(connection: Connection) -> None:
+        of_trials = select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id)
+        for table in reversed(METADATA.sorted_tables):
+            if "sweep_id" in table.c:
+                connection.execute(delete(table).where(table.c.sweep_id == sweep_id))
+            elif "trial_key" in table.c:
+                connection.execute(delete(table).where(table.c.trial_key.in_(of_trials)))
+        connection.execute(delete(SWEEP).where(SWEEP.c.id == sweep_id))
+        append(connection, ledger.now(), COMMAND_LINE, REMOVED, sweep_id, bytes=contents.bytes)
+
+    ledger.transact(forget)
+    renew(ledger, SHELF, sweep_id)
+    ledger.flush()
+    return True
+
+
+def renew_shelf(ledger: Ledger) -> None:
+    """Delete the backup files of removed sweeps that a killed collection has left."""
+    for file in row_files(ledger.address, SHELF) if ledger.is_file else ():
+        renew(ledger, SHELF, unquote(file.stem))
+
+
+def _backed_up(ledger: Ledger, sweep_id: str) -> list[tuple[Table, str]]:
+    """Return the rows of a sweep with backup files of their own, except that of its deletion."""
+    found: list[tuple[Table, str]] = []
+    for table in ROW_FOLDERS:
+        if table is SHELF or "sweep_id" not in table.c:
+            continue
+        [key] = table.primary_key.columns
+        query = select(key).where(table.c.sweep_id == sweep_id)
+        found += [(table, each) for each in ledger.query(partial(_keys, query))]
+    return found
+
+
+def _keys(query: Select[Any], connection: Connection) -> Sequence[str]:
+    return connection.execute(query).scalars().all()
