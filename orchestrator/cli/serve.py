@@ -6,8 +6,9 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +18,18 @@ from orchestrator.api import user_admin as users
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.options import Data, Root
 from orchestrator.cli.printing import print_line
+from orchestrator.errors import BadInput
 from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.system import handled
 from orchestrator.web import mlflow_pages
 from orchestrator.web.app_state import KEY_SECONDS, OneTimeKey
 from orchestrator.web.server import LOOPBACK, Listening, serving
+
+if TYPE_CHECKING:  # its packages are an extra
+    from orchestrator.web.identity_provider import IdentityProvider
+
+OIDC_SECRET = "SWEEP_OIDC_SECRET"
+"""Environment variable: secret of the service at the provider of single sign-on; a public client if unset."""
 
 _HTTP = "HTTP"
 
@@ -85,6 +93,15 @@ def serve(
             rich_help_panel=_HTTP,
         ),
     ] = False,
+    oidc: Annotated[
+        Path | None,
+        typer.Option(
+            "--oidc",
+            metavar="FILE",
+            help="Settings of single sign-on by a provider of OpenID Connect, a YAML file.",
+            rich_help_panel=_HTTP,
+        ),
+    ] = None,
     code_as_users: Annotated[
         str | None,
         typer.Option(
@@ -123,7 +140,9 @@ def serve(
             check_closed("--certificate" if key is None else "--key", private)
         names = tuple(host_names or ())
         listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        beside = _answering(Workspace.at(own_root, data), listening, rounds, later, stop_drivers=stop_drivers)
+        provider = None if oidc is None else _identity_provider(oidc, listening)
+        workspace = Workspace.at(own_root, data)
+        beside = _answering(workspace, listening, rounds, later, stop_drivers=stop_drivers, provider=provider)
     return service.serve(
         say, drivers=drivers, stop_drivers=stop_drivers, root=own_root, beside=beside, rounds=rounds
     )
@@ -157,6 +176,22 @@ def ui(
     return 0
 
 
+def _identity_provider(file: Path, listening: Listening) -> IdentityProvider:
+    """Return the provider of a settings file, with the client secret of the environment.
+
+    Raises:
+        BadInput: A package is missing, the settings are wrong, or their address is not one of the server.
+    """
+    if find_spec("authlib") is None:
+        remedy = "Install it with `pip install 'rotrnn-sweeps[oidc]'`."
+        raise BadInput("--oidc", "needs Authlib", "no package authlib", remedy)
+    from orchestrator.web.identity_provider import IdentityProvider, check_hosts, read_settings
+
+    settings = read_settings(file)
+    check_hosts(settings, listening.hosts)
+    return IdentityProvider(settings, os.environ.get(OIDC_SECRET))
+
+
 @contextmanager
 def _answering(
     workspace: Workspace,
@@ -165,6 +200,7 @@ def _answering(
     later: list[str],
     *,
     stop_drivers: bool,
+    provider: IdentityProvider | None = None,
 ) -> Iterator[None]:
     """Serve a workspace over HTTP for the length of a `with` block, and print its address.
 
@@ -174,10 +210,11 @@ def _answering(
         rounds: Rounds of the supervision.
         later: Lines to print once the service runs; the address of the page is added.
         stop_drivers: Whether drivers end with the service.
+        provider: Provider of single sign-on, or None.
     """
     user = users.signed_in_by_link(workspace.paths.root)
     key = OneTimeKey(user) if user is not None else None
-    with serving(workspace, listening, rounds, key) as address:
+    with serving(workspace, listening, rounds, key, provider) as address:
         print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
         by_name = listening.behind_proxy and listening.names
         page = f"https://{listening.names[0]}" if by_name else address

@@ -339,6 +339,7 @@ SERVICE_USER = Table(
     Column("created_at", Float(53), nullable=False),
     Column("expires_at", Float(53)),
     Column("revoked_at", Float(53)),
+    Column("subject", Text, unique=True),
 )
 """Users of the HTTP API: the fields of `people.user_records.User`, and the digest of the token."""
 

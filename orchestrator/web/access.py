@@ -1,8 +1,8 @@
 """Authentication, and the table of the role that each route requires.
 
-Programs send the header `Authorization: Bearer TOKEN`. A browser exchanges its token once for a session
-cookie, which is HttpOnly and SameSite=Strict. A change by cookie must also carry a header that only a page of
-this server can set.
+Programs send the header `Authorization: Bearer TOKEN`. A browser exchanges its token, or a sign-on at the
+provider, once for a session cookie, which is HttpOnly and SameSite=Strict. A change by cookie must also carry
+a header that only a page of this server can set.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Response
 
 from orchestrator.errors import NotAllowed, NotSignedIn, TooManyRequests
 from orchestrator.ledger.people.user_records import User
@@ -29,6 +29,8 @@ ACCESS: Mapping[str, Level] = {
     "ready": "open",
     "sign_in": "open",
     "sign_out": "open",
+    "begin_sign_on": "open",
+    "finish_sign_on": "open",
     "home_page": "open",
     "sign_in_page": "open",
     "start_page": "open",
@@ -39,6 +41,7 @@ ACCESS: Mapping[str, Level] = {
     "asset": "open",
     "metrics": "viewer",
     "me": "viewer",
+    "issue_token": "viewer",
     "list_sweeps": "viewer",
     "show_sweep": "viewer",
     "show_live": "viewer",
@@ -176,6 +179,18 @@ def _valid(state: AppState, token_digest: str, given: bool, request: Request) ->
     got = "an unknown, revoked or expired token" if given else "no token"
     remedy = "Send `Authorization: Bearer TOKEN`; an admin creates tokens with `sweep user add NAME`."
     raise NotSignedIn("token", "must be the valid token of a user", got, remedy)
+
+
+def set_session_cookie(state: AppState, response: Response, session: str, expires_at: float) -> None:
+    """Set the cookie of a session, which ends at a time in seconds since the epoch."""
+    response.set_cookie(
+        COOKIE,
+        session,
+        max_age=int(expires_at - time.time()),
+        httponly=True,
+        samesite="strict",
+        secure=state.secure,
+    )
 
 
 def check_origin(request: Request) -> None:

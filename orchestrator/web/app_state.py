@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends, Request
 
@@ -27,6 +27,9 @@ from orchestrator.web.feeds import Feeds
 from orchestrator.web.rate_limits import FairQueue, RateLimit
 from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
 from orchestrator.web.request_times import RequestTimes
+
+if TYPE_CHECKING:  # its packages are an extra
+    from orchestrator.web.identity_provider import IdentityProvider
 
 Result = TypeVar("Result")
 
@@ -47,6 +50,9 @@ KEY_SECONDS = 900.0
 
 BAD_TOKENS_A_MINUTE = 5
 """Requests with an invalid token from one address per minute."""
+
+SIGN_ONS_A_MINUTE = 60
+"""Sign-ons that one address may begin per minute; a whole institute may have one address."""
 
 
 class OneTimeKey:
@@ -82,12 +88,14 @@ class AppState:
         plugins: Whether submitted files may use plugins of other installed packages.
         rounds: Rounds of the supervision in this process, or None without supervision.
         key: Sign-in key for the account that runs the service, or None.
+        provider: Provider of single sign-on, or None.
         cache: Cache of ledger reads.
         sweep_list: Cache of the sweep list.
         reports: Files of reports.
         submissions: Rate limit of submissions by user.
         validations: Rate limit of validations by user.
         bad_tokens: Rate limit of invalid tokens by address.
+        sign_ons: Rate limit of sign-ons by address.
         checks: Queue of file checks and replays.
         check_limits: Resource limits of a file check or a replay.
         feeds: Event feeds.
@@ -101,12 +109,14 @@ class AppState:
     plugins: bool = False
     rounds: Rounds | None = None
     key: OneTimeKey | None = None
+    provider: IdentityProvider | None = None
     cache: ReadCache = field(default_factory=partial(ReadCache, time.monotonic))
     sweep_list: SweepListCache = field(default_factory=SweepListCache)
     reports: KeptReports = field(default_factory=KeptReports)
     submissions: RateLimit = field(default_factory=partial(RateLimit, SUBMISSIONS_A_MINUTE, time.monotonic))
     validations: RateLimit = field(default_factory=partial(RateLimit, VALIDATIONS_A_MINUTE, time.monotonic))
     bad_tokens: RateLimit = field(default_factory=partial(RateLimit, BAD_TOKENS_A_MINUTE, time.monotonic))
+    sign_ons: RateLimit = field(default_factory=partial(RateLimit, SIGN_ONS_A_MINUTE, time.monotonic))
     checks: FairQueue = field(default_factory=partial(FairQueue, CHECKS_AT_ONCE, CHECKS_WAITING))
     check_limits: CheckLimits = field(default_factory=CheckLimits)
     feeds: Feeds = field(default_factory=Feeds)

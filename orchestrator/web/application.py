@@ -24,6 +24,7 @@ from orchestrator.web import (
     http_errors,
     metric_routes,
     page_routes,
+    sign_on_routes,
     sweep_routes,
     trial_routes,
     user_routes,
@@ -123,6 +124,7 @@ def build(state: AppState) -> FastAPI:
         api.include_router(routes.ROUTER, prefix=PREFIX)
     api.include_router(change_routes.FILES, prefix=PREFIX)
     api.include_router(page_routes.ROUTER)
+    api.include_router(sign_on_routes.ROUTER)
     api.include_router(metric_routes.ROUTER)
     return api
 

@@ -87,6 +87,10 @@ class Unhealthy(HttpError):
     """The server answers, but the service does not work."""
 
 
+class NoProvider(HttpError):
+    """The provider of single sign-on does not answer, or not as it must."""
+
+
 class NotEncrypted(HttpError):
     """The request came without TLS to a server that has TLS."""
 
@@ -110,6 +114,7 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     Damaged: HTTPStatus.SERVICE_UNAVAILABLE,
     NoCluster: HTTPStatus.SERVICE_UNAVAILABLE,
     NoDatabase: HTTPStatus.SERVICE_UNAVAILABLE,
+    NoProvider: HTTPStatus.SERVICE_UNAVAILABLE,
     NoSpace: HTTPStatus.SERVICE_UNAVAILABLE,
     NoStore: HTTPStatus.SERVICE_UNAVAILABLE,
     Unhealthy: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from orchestrator.api import templates
 from orchestrator.errors import NotFound
 from orchestrator.ledger.sweeps.records import SweepState
+from orchestrator.web.app_state import App
 from orchestrator.web.sweep_routes import SweepId
 from orchestrator.web.trial_routes import Number
 
@@ -59,9 +60,9 @@ def people_page() -> HTMLResponse:
 
 
 @ROUTER.get("/sign-in")
-def sign_in_page() -> HTMLResponse:
+def sign_in_page(app: App) -> HTMLResponse:
     """Show the sign-in form."""
-    return _page("sign_in.html")
+    return _page("sign_in.html", has_provider=app.provider is not None)
 
 
 @ROUTER.get("/sweeps/{sweep_id}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -26,6 +27,9 @@ from orchestrator.web.connections import (
     ConnectionLimits,
     descriptors_for,
 )
+
+if TYPE_CHECKING:  # its packages are an extra
+    from orchestrator.web.identity_provider import IdentityProvider
 
 LOOPBACK = "127.0.0.1"
 
@@ -93,7 +97,11 @@ class Listening:
 
 @contextmanager
 def serving(
-    workspace: Workspace, listening: Listening, rounds: Rounds | None = None, key: OneTimeKey | None = None
+    workspace: Workspace,
+    listening: Listening,
+    rounds: Rounds | None = None,
+    key: OneTimeKey | None = None,
+    provider: IdentityProvider | None = None,
 ) -> Iterator[str]:
     """Serve a workspace over HTTP for a `with` block; yield the address of the server.
 
@@ -106,11 +114,13 @@ def serving(
         listening: Address and TLS settings.
         rounds: Rounds of the supervision in this process, or None.
         key: Sign-in key, or None.
+        provider: Provider of single sign-on, or None.
 
     Raises:
         BadInput: Other machines could reach the server without TLS, or the port is taken.
     """
-    state = AppState(workspace, listening.hosts, listening.is_secure, listening.plugins, rounds, key)
+    of_server = (workspace, listening.hosts, listening.is_secure, listening.plugins)
+    state = AppState(*of_server, rounds=rounds, key=key, provider=provider)
     with answering(state, listening) as address:
         yield address
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 
 from orchestrator.api import priorities, user_admin
 from orchestrator.api.local import quota_row
 from orchestrator.api.serving import MOST_SILENT_SECONDS
 from orchestrator.client.answers import AddedUser, QuotaRow
 from orchestrator.ledger.people import audit
+from orchestrator.ledger.people import users as ledger_users
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import AuditEntry, User
 from orchestrator.ledger.people.user_records import Role as UserRole
 from orchestrator.ledger.people.users import digest, end_session, open_session
 from orchestrator.ledger.pool import claims
 from orchestrator.sharing.pool_rows import Owner
-from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_token
+from orchestrator.web.access import COOKIE, SignedIn, check_origin, set_session_cookie, user_of_token
 from orchestrator.web.app_state import App, AppState
-from orchestrator.web.http_errors import Unhealthy
+from orchestrator.web.http_errors import NoProvider, Unhealthy
 from orchestrator.web.paging import MOST_WHOLE
 
 ROUTER = APIRouter()
@@ -71,6 +73,17 @@ class Health:
     """Health of the server."""
 
     status: Literal["ok"] = "ok"
+
+
+@dataclass(frozen=True)
+class SignedOut(Health):
+    """End of a session.
+
+    Attributes:
+        provider: Address at which a browser ends its session at the provider of single sign-on, or None.
+    """
+
+    provider: str | None = None
 
 
 @dataclass(frozen=True)
@@ -128,27 +141,30 @@ def sign_in(app: App, request: Request, response: Response, body: SignIn) -> Sig
     with app.ledger() as ledger:
         session, expires_at = open_session(ledger, token_digest, user.expires_at or math.inf)
     app.cache.clear()
-    response.set_cookie(
-        COOKIE,
-        session,
-        max_age=int(expires_at - time.time()),
-        httponly=True,
-        samesite="strict",
-        secure=app.secure,
-    )
+    set_session_cookie(app, response, session, expires_at)
     return SignedInUser(user.name, user.role)
 
 
 @ROUTER.delete("/session")
-def sign_out(app: App, request: Request, response: Response) -> Health:
+async def sign_out(app: App, request: Request, response: Response) -> SignedOut:
     """End the session and remove its cookie."""
     check_origin(request)
-    if session := request.cookies.get(COOKIE):
-        with app.ledger() as ledger:
-            end_session(ledger, session)
-        app.cache.clear()
+    user = await run_in_threadpool(_signed_out, app, request.cookies.get(COOKIE, ""))
     response.delete_cookie(COOKIE, httponly=True, samesite="strict")
-    return Health()
+    if app.provider is not None and user is not None and user.subject is not None:
+        with suppress(NoProvider):  # it is logged, and the session here has ended
+            return SignedOut(provider=await app.provider.end_address())
+    return SignedOut()
+
+
+def _signed_out(app: AppState, session: str) -> User | None:
+    """End a session; return its user, or None if it does not exist."""
+    token_digest, _ = app.sessions().get(digest(session), ("", 0.0))
+    user = app.users().get(token_digest)
+    with app.ledger() as ledger:
+        end_session(ledger, session)
+    app.cache.clear()
+    return user
 
 
 def _signed_in(app: AppState, given: str, request: Request) -> tuple[User, str]:
@@ -167,6 +183,15 @@ def _signed_in(app: AppState, given: str, request: Request) -> tuple[User, str]:
 def me(user: SignedIn) -> User:
     """Show the user of the token."""
     return user
+
+
+@ROUTER.post("/me/token", status_code=201)
+def issue_token(app: App, user: SignedIn) -> AddedUser:
+    """Replace the own token of a user of single sign-on; the answer is the only one with the token."""
+    with app.ledger() as ledger:
+        renewed, token = ledger_users.issue_token(ledger, user.name)
+    app.cache.clear()
+    return AddedUser(**vars(renewed), token=token)
 
 
 @ROUTER.get("/users")

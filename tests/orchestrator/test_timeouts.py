@@ -17,7 +17,7 @@ from orchestrator.schedule import resources
 from orchestrator.storage import store
 from orchestrator.tracking import address
 from orchestrator.tracking.shipper import Timeouts
-from orchestrator.web import feeds, server
+from orchestrator.web import feeds, identity_provider, server
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "fault-tolerance.md").read_text(encoding="utf-8")
@@ -73,6 +73,7 @@ EXPECTED = {
         f"{feeds.PING_SECONDS:g} s, open requests at its end {server.GRACE_SECONDS} s"
     ),
     "requests to the HTTP service": f"an answer {http.TIMEOUT_SECONDS:g} s",
+    "the provider of single sign-on": f"{identity_provider.PATIENCE_SECONDS:g} s per request, no retries",
     "`--notify`": f"{notifications.TIMEOUT_SECONDS:g} s per message",
     "the exit of a driver": (
         f"{shutdown.GRACE_SECONDS:g} s to leave, then {shutdown.LAST_SECONDS:g} s for the ledger "

@@ -25,6 +25,7 @@ class User:
         created_at: Creation time of the token.
         expires_at: Expiry of the token, or None.
         revoked_at: Revocation of the token, or None.
+        subject: Issuer and subject at the provider of single sign-on, or None for an account of this service.
     """
 
     name: str
@@ -32,6 +33,7 @@ class User:
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
+    subject: str | None = None
 
     def is_active(self, now: float) -> bool:
         """Return True if the token of the user is valid at a time."""

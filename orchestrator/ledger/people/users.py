@@ -2,7 +2,8 @@
 
 A token is 32 random bytes, and so is the ID of a session. The ledger holds only their SHA-256, so that
 reading the database gives no access; a digest without salt suffices because neither can be guessed. A session
-belongs to a token, and is valid as long as the token is.
+belongs to a token, and is valid as long as the token is. A user of single sign-on has a token that nothing
+shows, until the user asks for another one.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 
-from orchestrator.errors import BadInput, NotFound
+from orchestrator.errors import BadInput, NotAllowed, NotFound, WrongState
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import append
 from orchestrator.ledger.people.user_records import ROLES, Role, User
@@ -38,7 +40,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 def add_user(
     ledger: Ledger, name: str, role: str, actor: str, *, lifetime: float | None = LIFETIME_SECONDS
 ) -> tuple[User, str]:
-    """Add a user, or give a new token to a user without a valid one.
+    """Add a user, or give a new token to a user without a valid one, who keeps the subject of single sign-on.
 
     Args:
         ledger: Ledger of the user.
@@ -63,12 +65,12 @@ def add_user(
         if known is not None and known.is_active(now):
             remedy = f"Revoke it first: `user revoke {name}`."
             raise BadInput(name, "already has a valid token", "", remedy)
-        connection.execute(delete(SERVICE_USER).where(SERVICE_USER.c.name == name))
-        connection.execute(insert(SERVICE_USER).values(**vars(user), token_digest=digest(token)))
+        added = user if known is None else replace(user, subject=known.subject)
+        _replace(connection, added, digest(token))
         append(connection, now, actor, "user add", name, role=role)
-        return user
+        return added
 
-    return _changed(ledger, name, write), token
+    return _changed(ledger, write), token
 
 
 def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
@@ -93,7 +95,106 @@ def revoke_user(ledger: Ledger, name: str, actor: str) -> User:
         assert revoked is not None
         return revoked
 
-    return _changed(ledger, name, write)
+    return _changed(ledger, write)
+
+
+def sign_on(ledger: Ledger, subject: str, name: str, role: Role, *, lifetime: float) -> tuple[User, str]:
+    """Add the user of a subject of single sign-on, or renew its role and its token.
+
+    A user keeps the name of the first sign-on, because it owns the user's sweeps. A valid token remains the
+    same; an expired one does not become valid again.
+
+    Args:
+        ledger: Ledger of the user.
+        subject: Issuer and subject at the provider.
+        name: Name that the provider gives; lower-case letters, digits, `.`, `_` and `-`.
+        role: Role by the groups of the subject.
+        lifetime: Seconds until the token expires.
+
+    Returns:
+        The user and the digest of the token.
+
+    Raises:
+        BadInput: The name is not valid.
+        NotAllowed: Another account has the name, or an admin has revoked the user.
+    """
+    now = ledger.now()
+    unknown_digest = digest(secrets.token_urlsafe(TOKEN_BYTES))
+    used = unknown_digest
+
+    def write(connection: Connection) -> User:
+        nonlocal used
+        row = connection.execute(_of_subject(subject)).mappings().one_or_none()
+        known = None if row is None else _user(dict(row))
+        if known is None:
+            _checked(name, role)
+            _refuse_taken(connection, name)
+        if known is not None and known.revoked_at is not None:
+            remedy = f"Ask an admin, who gives access again with `user add {known.name}`."
+            raise NotAllowed(f"user {known.name}", "must not have been revoked", "a revoked user", remedy)
+        is_valid = row is not None and known is not None and known.is_active(now)
+        used = str(row["token_digest"]) if row is not None and is_valid else unknown_digest
+        created_at = known.created_at if known is not None and is_valid else now
+        own_name = name if known is None else known.name
+        user = User(own_name, role, created_at, now + lifetime, subject=subject)
+        _replace(connection, user, used)
+        append(connection, now, own_name, "sign on", own_name, role=role)
+        return user
+
+    return _changed(ledger, write), used
+
+
+def end_subject(ledger: Ledger, subject: str) -> None:
+    """Expire the token and the sessions of a subject of single sign-on that has lost its role.
+
+    Does nothing without a user of this subject. Unlike a revoked user, the subject may sign on again once
+    it has a role.
+    """
+    row = ledger.query(lambda connection: connection.execute(_of_subject(subject)).mappings().one_or_none())
+    if row is None:
+        return
+    known = _user(dict(row))
+
+    def write(connection: Connection) -> User:
+        now = ledger.now()
+        own = (SERVICE_USER.c.subject == subject) & SERVICE_USER.c.revoked_at.is_(None)
+        connection.execute(update(SERVICE_USER).where(own).values(expires_at=now))
+        append(connection, now, known.name, "sign on without a role", known.name)
+        ended = _find(connection, known.name)
+        assert ended is not None
+        return ended
+
+    _changed(ledger, write)
+
+
+def issue_token(ledger: Ledger, name: str) -> tuple[User, str]:
+    """Replace the token of a user of single sign-on; the sessions of the user go on.
+
+    Args:
+        ledger: Ledger of the user.
+        name: Name of the user.
+
+    Returns:
+        The user and the token, which is not stored. It expires when the last sign-on does.
+
+    Raises:
+        WrongState: The user is not one of single sign-on.
+    """
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+
+    def write(connection: Connection) -> User:
+        row = connection.execute(select(SERVICE_USER).where(SERVICE_USER.c.name == name)).mappings().one()
+        old, user = str(row["token_digest"]), replace(_user(dict(row)), created_at=ledger.now())
+        if user.subject is None:
+            must = "must be a user of single sign-on to get a token by itself"
+            raise WrongState(f"user {name}", must, "an account of this service", "Ask an admin for a token.")
+        _replace(connection, user, digest(token))
+        of_user = update(SERVICE_SESSION).where(SERVICE_SESSION.c.token_digest == old)
+        connection.execute(of_user.values(token_digest=digest(token)))
+        append(connection, ledger.now(), name, "user token", name)
+        return user
+
+    return _changed(ledger, write), token
 
 
 def users(ledger: Ledger) -> list[User]:
@@ -153,17 +254,17 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _changed(ledger: Ledger, name: str, write: Callable[[Connection], User]) -> User:
+def _changed(ledger: Ledger, write: Callable[[Connection], User]) -> User:
     """Change the row of a user, and write the backup of a SQLite ledger after its commit."""
-    own = select(SERVICE_USER).where(SERVICE_USER.c.name == name)
 
     def attempt() -> User:
         with ledger.writer() as connection:
             user = write(connection)
+            own = select(SERVICE_USER).where(SERVICE_USER.c.name == user.name)
             with keeping(ledger):
                 row = connection.execute(own).mappings().one()
                 if ledger.is_file:
-                    row_file(ledger.address, SERVICE_USER, name).unlink(missing_ok=True)
+                    row_file(ledger.address, SERVICE_USER, user.name).unlink(missing_ok=True)
                 connection.commit()
                 if ledger.is_file:
                     keep(ledger.address, SERVICE_USER, dict(row))
@@ -184,6 +285,22 @@ def _checked(name: str, role: str) -> Role:
         if role == known:
             return known
     raise BadInput("--role", f"must be one of {', '.join(ROLES)}", role, "Choose one of them.")
+
+
+def _refuse_taken(connection: Connection, name: str) -> None:
+    if _find(connection, name) is not None:
+        got = "the name of another account"
+        remedy = "Ask an admin: the accounts of a service and of a provider are never merged."
+        raise NotAllowed(f"user {name}", "must be a new name at the first sign-on", got, remedy)
+
+
+def _replace(connection: Connection, user: User, token_digest: str) -> None:
+    connection.execute(delete(SERVICE_USER).where(SERVICE_USER.c.name == user.name))
+    connection.execute(insert(SERVICE_USER).values(**vars(user), token_digest=token_digest))
+
+
+def _of_subject(subject: str) -> Select[Any]:
+    return select(SERVICE_USER).where(SERVICE_USER.c.subject == subject)
 
 
 def _find(connection: Connection, name: str) -> User | None:

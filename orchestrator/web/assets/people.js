@@ -110,6 +110,11 @@ element("add").addEventListener("submit", async (event) => {
   show("token", `The token of ${added.name}, which is shown only now: ${added.token}`);
   refresh();
 });
+element("new-token").addEventListener("click", async () => {
+  if (!(await confirmed("Replace your token? Programs with an earlier one are refused at once; browsers stay signed in.", "Replace it"))) return;
+  const renewed = await showProblem(() => request("/me/token", "POST"));
+  if (renewed) show("token", `Your token, which is shown only now: ${renewed.token}`);
+});
 element("older").addEventListener("click", async () => {
   const found = await showProblem(() => request(`/audit?limit=${ROWS}&before=${entries.at(-1).seq}`));
   if (!found) return;
@@ -120,5 +125,6 @@ element("older").addEventListener("click", async () => {
 
 user = await signedIn();
 element("admin").hidden = user.role !== "admin";
+element("new-token").hidden = user.subject === null;
 element("only-own").hidden = user.role === "admin";
 watch({ listed: true }, refresh);

@@ -111,8 +111,8 @@ export async function signedIn() {
   const out = element("sign-out");
   out.hidden = false;
   out.addEventListener("click", async () => {
-    await request("/session", "DELETE");
-    location.assign("/sign-in");
+    const { provider } = await request("/session", "DELETE");
+    location.assign(provider ?? "/sign-in"); // the provider leads back to it
   });
   return user;
 }

@@ -9,6 +9,8 @@ async function signIn(token) {
   if (user) location.assign(nextPage());
 }
 
+if (location.search === "?signed-on") location.replace(nextPage()); // the provider has sent the browser back
+
 const key = location.hash.slice(1);
 if (key) {
   history.replaceState(null, "", location.pathname + location.search); // it works once: keep it out of the history

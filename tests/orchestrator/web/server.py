@@ -110,7 +110,10 @@ class Client:
         try:
             connection.request(method, path, content, {**own, **(headers or {})})
             answer = connection.getresponse()
-            named = {name.lower(): value for name, value in answer.getheaders()}
+            named: dict[str, str] = {}
+            for name, value in answer.getheaders():  # an answer may set several cookies
+                known = named.get(name.lower())
+                named[name.lower()] = value if known is None else f"{known}, {value}"
             is_stream = named.get("content-type", "").startswith("text/event-stream")
             return Answer(answer.status, named, b"" if is_stream else answer.read())
         finally:
