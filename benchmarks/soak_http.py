@@ -27,7 +27,7 @@ from orchestrator.api import user_admin
 from orchestrator.api.serving import running
 from orchestrator.client.protocol import Backend
 from tests.orchestrator.web.server import FILE
-from tests.shared_ray import own_ray
+from tests.shared_ray import variables_of
 
 MARK = "SWEEP_SOAK"
 """Environment variable by which the processes of the service are recognised."""
@@ -80,7 +80,7 @@ def soak(
     _, token = user_admin.add("soak", "member", root=root)
     file = temporary / "tiny.yaml"
     file.write_text(FILE)
-    with own_ray(temporary) as variables:
+    with variables_of(temporary) as variables:
         own = {**variables, MARK: str(os.getpid()), "SWEEP_DATA": str(temporary / "data")}
         before = {name: os.environ.get(name) for name in own}
         os.environ.update(own)

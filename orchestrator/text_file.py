@@ -57,7 +57,7 @@ def check_output(file: Path) -> None:
         raise BadInput(str(file), "must be a file to write", "a folder", "Name a file in it.")
     if not file.parent.is_dir():
         remedy = f"Create {file.parent} first, or name a file elsewhere."
-        raise BadInput(str(file), f"cannot be written: there is no folder {file.parent}", "", remedy)
+        raise BadInput(str(file), f"cannot be written: the folder {file.parent} does not exist", "", remedy)
 
 
 def _refuse_found(pattern: re.Pattern[str], text: str, where: str, must: str, remedy: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.faults.table import Dose, Row, Scenario, Tally, markdown
-from tests.shared_ray import own_ray
+from tests.shared_ray import variables_of
 
 SCENARIOS = {
     "kills": "kills:killed_drivers",
@@ -55,7 +55,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory(prefix="faults-") as folder,
         tempfile.TemporaryDirectory(prefix="ray-") as runtime,
-        own_ray(Path(runtime)) as variables,
+        variables_of(Path(runtime)) as variables,
     ):
         os.environ.update(variables)  # the Ray of the user is left alone
         dose = _dose(Path(folder), arguments)

@@ -196,7 +196,7 @@ def tree_of(document: Any, where: str = "") -> LocatedValue:
         where: Name of the document, which errors put in front of a key; empty for none.
 
     Raises:
-        BadInput: The document is no mapping, or holds something that a file cannot hold.
+        BadInput: The document is not a mapping, or holds something that a file cannot hold.
     """
     node = LocatedValue(None, where)
     with LocatedValue({}, where).pointing():

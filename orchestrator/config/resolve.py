@@ -107,7 +107,7 @@ def from_document(
         overrides: `key=value` each, such as `budget.trials=128`.
 
     Raises:
-        BadInput: The document is no valid one, or an override is wrong.
+        BadInput: The document or an override is not valid.
     """
     fields = dict(document)
     name, profile = fields.pop("name"), fields.pop("profile", None)

@@ -41,7 +41,7 @@ _SETTINGS = 200
 """Number of random settings among which the largest one is looked for."""
 
 CHANGEABLE = frozenset({"budget", "resources"})
-"""Sections that may change between two runs of one sweep, and so are no part of its identity."""
+"""Sections that may change between two runs of one sweep and are therefore not part of its identity."""
 
 _MODEL = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
 _TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
@@ -381,7 +381,7 @@ class SweepConfig:
             seed: Seed of the trial.
             steps: Length of the schedule, if it is not that of the file.
         """
-        assert set(params) == self.active(params), f"{sorted(params)} is no assignment of the space"
+        assert set(params) == self.active(params), f"{sorted(params)} is not an assignment of the space"
         if self.trainable is not None:
             clock = Clock(**self.training.model_dump())
             if steps is not None:

@@ -552,7 +552,7 @@ def free_of(reference: str, folder: Path) -> tuple[str, ...]:
         folder: Folder in which files are looked for.
 
     Raises:
-        Violation: There is no such file or class, or its `free` is no list of words.
+        Violation: There is no such file or class, or its `free` is not a list of words.
     """
     found = _class_of(reference, folder)
     for node in found.body:

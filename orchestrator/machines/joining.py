@@ -92,14 +92,20 @@ def _end_unfit(folder: Path, setup: Setup, hardware: Hardware, needs_gpu: bool) 
     head = running(folder)
     if head is None or (_fits(head, setup, needs_gpu) and not devices.has_more(head.devices, hardware)):
         return
+    _ended_unused(folder, head)
+
+
+def _ended_unused(folder: Path, head: Head) -> bool:
+    """End a head that no driver uses; return False if a driver uses it."""
     deadline = time.monotonic() + 2 * keeper.POLL_SECONDS
     while time.monotonic() < deadline:
         # The keeper also takes the lock for a moment to check whether it is free.
         with keeper.users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone:
             if alone:
-                return head.end(folder)
+                head.end(folder)
+                return True
         time.sleep(0.05)
-    return None
+    return False
 
 
 def _started(folder: Path, setup: Setup, settings: Mapping[str, str], grant: Grant) -> Head:
@@ -201,18 +207,13 @@ def end_shared_ray() -> Head | None:
         Busy: A process uses it.
     """
     folder = runtime_folder()
-    with (
-        FileLock(folder / "starting.lock", mode=0o600),
-        keeper.users(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as alone,
-    ):
+    with FileLock(folder / "starting.lock", mode=0o600):
         head = running(folder)
-        if head is not None and not alone:
-            users = ", ".join(f"process {pid}" for pid in users_of(folder)) or "another process"
-            remedy = "`stop` the sweeps that use it, or wait for them."
-            raise Busy("the Ray of this machine", f"is in use by {users}", "", remedy)
-        if head is not None:
-            head.end(folder)
-        return head
+        if head is None or _ended_unused(folder, head):
+            return head
+    users = ", ".join(f"process {pid}" for pid in users_of(folder)) or "another process"
+    remedy = "`stop` the sweeps that use it, or wait for them."
+    raise Busy("the Ray of this machine", f"is in use by {users}", "", remedy)
 
 
 def users_of(folder: Path) -> tuple[int, ...]:

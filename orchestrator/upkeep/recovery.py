@@ -153,7 +153,7 @@ def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:
         if not rows and not starts_whole(entry):
             break
         replay(entry, rows)
-        # The first parts of a state are no state that the sweep ever had.
+        # The sweep was never in a state that only the first parts describe.
         commits = 0 if entry.following else entry.number
     if commits == 0:
         remedy = "Remove the log, to recover the ledger without its sweep."

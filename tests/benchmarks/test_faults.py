@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,14 @@ def test_every_scenario_is_a_function() -> None:
         module, function = text.split(":")
         tree = ast.parse((folder / f"{module}.py").read_text())
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, text
+
+
+def test_the_command_runs_outside_a_test() -> None:
+    """A process without pytest may start a Ray of its own."""
+    command = [sys.executable, "-m", "benchmarks.faults", "damage", "--cases", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "holds" in done.stdout
 
 
 def test_a_row_lists_the_failed_expectations() -> None:

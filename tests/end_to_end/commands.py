@@ -105,6 +105,7 @@ def finish(process: subprocess.Popen[str], timeout: float = 280) -> tuple[int, s
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
+        process.wait()  # until then it uses the Ray that the caller ends
         raise
     return process.returncode, output
 

@@ -88,7 +88,7 @@ def _python(path: Path) -> tuple[np.ndarray, np.ndarray]:
         _check_sizes(content)
         batch = _PlainValues(io.BytesIO(content), encoding="bytes").load()
     except Exception as error:
-        # Bytes that are no batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
+        # Bytes that are not a batch may ask for anything: a missing mark, 2**60 pixels, a method of a list.
         got = str(error) or type(error).__name__
         raise BadData(str(path), "must be a complete Python batch of CIFAR-10", got, _AGAIN) from error
     labels = _labels(path, batch)

@@ -293,7 +293,7 @@ class Engine:
 
     def _metrics(self, loss: float, metric: float, counted: float) -> dict[str, float]:
         mean = float(loss / counted)
-        # Of logits that are no numbers, the first class would be "predicted", and sometimes be right.
+        # If the logits are NaN, argmax returns the first class, which is sometimes right.
         scored = float(metric / counted) if np.isfinite(mean) else mean
         return {"loss": mean, self._program.metric: scored}
 

@@ -77,9 +77,9 @@ class S4(Layer):
         dt (r_CB - q r_CP r_PB / (1 + q r_PP)),  q = (1 + w) dt/2,
         r_xy = sum_n x_n y_n / (1 - w - q Lambda_n) over all states and their conjugates,
 
-    with C (1 - A^L) for C and P* for the left P: the published 2 / (1 + w) is multiplied out, for it is
-    infinite at w = -1. The published code trains C (1 - A^L), which ties a model to one length L; here C is
-    trained, and 1 - A^L computed by doubling.
+    with C (1 - A^L) for C and P* for the left P: the published 2 / (1 + w) is multiplied out,
+    because it is infinite at w = -1. The published code trains C (1 - A^L), which ties a model to one length
+    L; here C is trained, and 1 - A^L computed by doubling.
 
     Source: Gu, Goel and Re, Efficiently modeling long sequences with structured state spaces, 2022, section 3
     and appendix C; state-spaces/s4 (initial values; B's imaginary parts within 2).

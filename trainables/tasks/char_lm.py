@@ -108,7 +108,7 @@ class CharLm(Task):
             return Source(
                 f"{part}{pydoc_passages.whole_phrase()}",
                 comparable=False,
-                note="Python's documentation is no published text: bits per character do not compare",
+                note="Python's documentation is not a published text: bits per character do not compare",
                 identity=pydoc_passages.identity(),
                 kind=kind,
             )

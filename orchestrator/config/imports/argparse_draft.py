@@ -391,7 +391,7 @@ def _command(options: Sequence[ScriptOption], searched: Mapping[str, str], scrip
             continue
         named.add(option.name)
         if option.name in searched:
-            # Written as one word, a value that begins with a dash is no option of its own.
+            # Written as one word, a value that begins with a dash is not read as an option.
             dashed = any(str(choice).startswith("-") for choice in option.choices or ())
             value = f"{_literally(option.prefix)}{{{option.name}}}"
             words += [f"{flags[0]}={{{option.name}}}"] if dashed else [*flags, value]

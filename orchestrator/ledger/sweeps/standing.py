@@ -208,7 +208,7 @@ def history(
     for trial in sorted((each for each in trials if each.key in values), key=_by_end):
         so_far = values[trial.key]
         key = _key(trial, so_far, maximize=maximize)
-        # A tie is no improvement, whichever number is lower.
+        # A tie is not an improvement, whichever number is lower.
         is_improvement = best is None or key[:2] < best[0][:2]
         if best is None or is_improvement:
             best = key, so_far.value

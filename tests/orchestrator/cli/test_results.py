@@ -43,7 +43,7 @@ def test_a_report_to_a_missing_folder_is_refused(
     file, folder = tmp_path / "nowhere" / "file", tmp_path / "nowhere"
     assert run_command(["report", "retrieval", "--output", str(file), "--root", str(root)]) == 2
     assert capsys.readouterr().err == (
-        f"{file} cannot be written: there is no folder {folder}."
+        f"{file} cannot be written: the folder {folder} does not exist."
         f" Create {folder} first, or name a file elsewhere.\n"
     )
     assert not (root / "reports").exists(), "nothing was written"

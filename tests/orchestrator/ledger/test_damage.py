@@ -374,7 +374,7 @@ def test_a_short_backup_is_kept(held: Ledger, tmp_path: Path) -> None:
 def test_a_state_with_a_damaged_part_is_not_recovered(
     long_backup: Ledger, sqlite_url: str, tmp_path: Path
 ) -> None:
-    """Its first parts alone are no state that the sweep ever had."""
+    """The sweep was never in a state that only its first parts describe."""
     verify(long_backup, SWEEP_ID)
     log = tmp_path / LOG
     first, second, *others = log.read_bytes().splitlines(keepends=True)

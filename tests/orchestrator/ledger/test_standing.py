@@ -62,7 +62,7 @@ def test_the_last_improvement_counts_the_trials_after_it() -> None:
     points = history(ended(0.5, 0.7, 0.6, 0.7), so_far(ended(0.5, 0.7, 0.6, 0.7)), maximize=True)
     last = improvement(points)
     assert last is not None
-    assert (last.trial, last.since, last.at) == ("1", 2, 2.0), "a tie is no improvement"
+    assert (last.trial, last.since, last.at) == ("1", 2, 2.0), "a tie is not an improvement"
     assert last.gain == pytest.approx(0.2)
     assert improvement([]) is None
 

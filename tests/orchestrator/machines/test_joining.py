@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,8 +116,9 @@ def test_drivers_that_start_at_once_share_one_head_which_ends_with_the_last(fold
     shared = joining.shared_ray()
     assert shared is not None
     assert set(shared.users) == {driver.process.pid for driver in drivers}
-    with pytest.raises(Busy, match=f"process {drivers[0].process.pid}"):
+    with pytest.raises(Busy, match=f"process {drivers[0].process.pid}") as refusal:
         joining.end_shared_ray()
+    assert f"process {os.getpid()}" not in str(refusal.value), "this process only asks"
     drivers[0].leave()
     drivers[1].kill()
     time.sleep(3 * keeper.POLL_SECONDS)
@@ -317,6 +321,23 @@ def test_another_version_is_refused_while_a_driver_uses_ray_and_replaces_it_afte
     with joining.joined(ONE, environment.of_head()) as other:
         assert other.pid != pid
     assert joining.end_shared_ray() == other
+    assert joining.shared_ray() is None
+
+
+def test_ray_ends_on_request_although_its_keeper_holds_the_lock_for_a_moment(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper takes the lock twice a second to check whether a driver uses the head."""
+    monkeypatch.setenv("SWEEP_RAY_LINGER", "60")
+    driver = Driver()
+    pid = driver.head()
+    driver.leave()
+    with ExitStack() as held:
+        held.enter_context(keeper.users(folder, fcntl.LOCK_EX))
+        threading.Timer(keeper.POLL_SECONDS / 2, held.close).start()
+        ended = joining.end_shared_ray()
+    assert ended is not None
+    assert ended.pid == pid
     assert joining.shared_ray() is None
 
 
