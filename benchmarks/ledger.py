@@ -56,7 +56,10 @@ scheduler: {{{scheduler}: {{}}}}
 budget: {{trials: 4000, hours: 1000}}
 resources: {{cpu: 1}}
 """
-METRICS = {f"hidden_norm/layer_{n}": 1.0 + n / 7 for n in range(6)} | {"val/loss": 0.7, "train/loss": 0.6}
+METRICS = {f"hidden_norm/head/layer_{n}": 1.0 + n / 7 for n in range(6)} | {
+    "val/loss": 0.7,
+    "train/loss": 0.6,
+}
 
 
 class Unlimited:

@@ -41,7 +41,7 @@ def metrics_of(settings_rate: float, step: int) -> dict[str, float]:
     """Return the metrics that a trial of the small RotRNN reports: a smooth function of its learning rate."""
     score = 0.5 + 0.3 / (1 + abs(settings_rate - 3e-3) * 300) * step / REPORTS
     names = ("val/loss", "train/loss", "train/accuracy", "learning_rate", "tokens_per_second")
-    norms = {f"hidden_norm/layer_{k}": 2.8 for k in range(2)}
+    norms = {f"hidden_norm/head/layer_{k}": 2.8 for k in range(2)}
     return {"val/accuracy": score, **dict.fromkeys(names, 0.5), **norms}
 
 

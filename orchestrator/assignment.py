@@ -17,6 +17,12 @@ LARGEST_STEP = 1 << 53
 SIZE = "size/"
 """Prefix of the metrics of a `trainables.cost.Cost`, in a trial's first report."""
 
+NORM = "hidden_norm/"
+"""Prefix of the metrics of `Engine.hidden_norms`."""
+
+INITIAL_NORM = "initial_hidden_norm/"
+"""Prefix of the same at step 0, in a trial's first report."""
+
 
 OUT_OF_GPU_MEMORY = "out of GPU memory"
 """Cause of a failure on a GPU whose memory is full; that of the machine's memory is `out of memory`."""
@@ -162,8 +168,8 @@ class Outcome:
         attempt_id: Id of the attempt; its driver accepts the outcome for no other attempt.
         step: Number of optimiser updates so far.
         done: Whether this is the last outcome of the attempt.
-        metrics: Metrics `val/...`, `train/...`, `hidden_norm/layer_k`, `learning_rate`, `tokens_per_second`,
-            `seconds/...`, and in a trial's first report `size/...`.
+        metrics: Metrics `val/...`, `train/...`, `hidden_norm/...`, `learning_rate`, `tokens_per_second`,
+            `seconds/...`, and in a trial's first report `size/...` and `initial_hidden_norm/...`.
         checkpoint: Checkpoint at `step`, or None if nothing was saved since the last outcome.
         interrupted: Whether the attempt ended because of a stop request, perhaps before it began.
         failure: Cause of a failed attempt (`non-finite`, `bad data`, `out of memory`, `out of GPU memory`,

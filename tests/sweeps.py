@@ -151,10 +151,14 @@ def reports(record: TrialRecord) -> list[ReportRecord]:
 
 def _metrics(number: int, step: int) -> dict[str, float]:
     value = accuracy(number, step)
-    norms = {
-        f"hidden_norm/layer_{layer}": 3.0 + layer + 0.05 * number + 0.2 * math.log1p(step / 40)
+    heads = {
+        f"hidden_norm/head/layer_{layer}": 3.0 + layer + 0.05 * number + 0.2 * math.log1p(step / 40)
         for layer in range(LAYERS)
     }
+    wholes = {name.replace("head", "state"): 2 * value for name, value in heads.items()}
+    expected = {name.replace("head", "expected"): 1.0 for name in heads}
+    initial = {f"initial_{name}": 0.5 for name in (*heads, *wholes, *expected)} if step == INTERVAL else {}
+    norms = {**heads, **wholes, **expected, **initial}
     return {
         "train/loss": 1.3 - value,
         "train/accuracy": value + 0.03,

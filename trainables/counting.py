@@ -2,7 +2,7 @@
 
 XLA counts the body of a loop once, however often it runs. A recurrence is such a loop, so each loop whose
 length is known when it is traced is compiled by itself too, and counted as often as it runs. The squarings of
-`rotation`, whose number depends on the parameters, count once. Branches of a condition count at most once.
+`rotation`, whose number depends on the parameters, count once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ ALGORITHM = "sequential"
 
 UNOPTIMISED: dict[str, Any] = {"xla_backend_optimization_level": 0}
 """Options of XLA that turn off the optimisation of machine code, which never runs; kernels are the same."""
-
-_UNCOUNTED = frozenset({"cond"})
-"""Primitives whose loops count once, because the branch with hidden-state norms runs once a report."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ def _sequential(settings: TrialSettings) -> TrialSettings:
 
 def _work_of_a_step(program: NetworkProgram) -> Work:
     def step(slot: SlotState, train: Sequences) -> SlotState:
-        return program.step(slot, train, jnp.arange(program.batch), jnp.bool_(False))[0]
+        return program.step(slot, train, jnp.arange(program.batch))[0]
 
     traced = jax.jit(step).trace(program.shapes(), _examples(program))
     return work(traced.jaxpr)
@@ -153,7 +150,7 @@ def loops(program: Jaxpr) -> Iterator[Loop]:
             start = equation.invars[params["cond_nconsts"] + first :]
             carried = tuple(range(first, first + len(start)))
             yield Loop(params["body_jaxpr"], _times(start), carried)
-        elif name not in _UNCOUNTED:
+        else:
             for value in params.values():
                 yield from _loops_of_parameter(value)
 

@@ -163,7 +163,7 @@ class Predictor:
         # An example begins with the initial state: what rows of the training text carried is left out.
         self._trained = replace(program.together(arrays), carried=None)
         # The arrays are arguments: as constants, XLA would fold them for minutes.
-        self._whole = jax.jit(lambda trained, inputs, lengths: self._model(trained)(inputs, lengths)[0])
+        self._whole = jax.jit(lambda trained, inputs, lengths: self._model(trained)(inputs, lengths))
         self._step = jax.jit(lambda trained, carried, now: step(self._model(trained), carried, now))
 
     def predict(self, examples: Sequence[Any]) -> Answers:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,12 +44,10 @@ class Training(NamedTuple):
     Attributes:
         rate: Share of channels dropped, a scalar; may be traced.
         seed: Seed of this step's dropout, (2,) uint32.
-        record: Whether to compute hidden-state norms, a boolean scalar.
     """
 
     rate: Array
     seed: Array
-    record: Array
 
 
 class Padding(NamedTuple):
@@ -162,46 +159,52 @@ class Block(nnx.Module):
         self,
         x: Array,
         padding: Padding,
-        kept: Array | None,
-        record: Array | None,
+        kept: Array | None = None,
         memory: BlockState | None = None,
-    ) -> tuple[Array, Array, BlockState | None]:
-        """Return the block's output, its hidden-state norm, and the memory after the last step.
+    ) -> tuple[Array, BlockState | None]:
+        """Return the block's output, and the memory after the last step.
 
         Args:
             x: (B, L, D), zero where padded, as the output is.
             padding: Padding of the sequences; with a memory, there is none.
             kept: (2, B, 1, D) factors of the two dropouts, or None in evaluation.
-            record: Whether to compute the norm; 0 is returned where it is false or None.
             memory: Memory of the steps before the first, (B, ...) each; None if sequences start with it.
 
         Returns:
-            (B, L, D), the mean over unpadded steps of ||x_t||, and the memory, None if none was given.
+            (B, L, D), and the memory, None if none was given.
         """
+        x, _, memory = self._through(x, padding, kept, memory)
+        return x, memory
+
+    def with_norms(self, x: Array, padding: Padding) -> tuple[Array, Array]:
+        """Return the block's output in evaluation, and its `hidden_norms`; x (B, L, D), zero where padded."""
+        x, states, _ = self._through(x, padding, None, None)
+        return x, hidden_norms(self.layer, states, padding)
+
+    def _through(
+        self, x: Array, padding: Padding, kept: Array | None, memory: BlockState | None
+    ) -> tuple[Array, Array, BlockState | None]:
+        """Return the output, the states of the layer (B, L, any), and the memory after the last step."""
         training = kept is not None
         normal = self.normalised("before", x, padding, training=training)
-        out, states_of, memory = self._over_batch(normal, padding, memory)
+        out, states, memory = self._over_batch(normal, padding, memory)
         mixed = self.mixed(self.gated(normal, out), kept)
         x = self.normalised("after", x + padding.zeroed(mixed), padding, training=training)
-        return x, _recorded_norm(states_of, padding, record), memory
+        return x, states, memory
 
     def _over_batch(
         self, rows: Array, padding: Padding, memory: BlockState | None
-    ) -> tuple[Array, Callable[[], Array], BlockState | None]:
-        """Return the outputs of the layer (B, L, D), a function for its states, and the memory after them."""
+    ) -> tuple[Array, Array, BlockState | None]:
+        """Return the outputs of the layer (B, L, D), its states (B, L, any), and the memory after them."""
+        layer = self.layer.over(len(rows))
         if memory is None:
             seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(rows)
-            layer = self.layer.over(len(rows))
             over_batch = jax.vmap(layer.run, in_axes=(0, None if padding.lengths is None else 0))
-            read: Callable[[], Any] = partial(over_batch, seen, padding.lengths)
-            out, states = read()
-        else:
-            assert padding.lengths is None, "a state is carried over sequences without padding"
-            seen, before = jax.vmap(self.convolved)(memory.before, rows)
-            read = partial(jax.vmap(self.layer.over(len(rows)).run_from), memory.layer, seen)
-            out, states, after = read()
-            memory = BlockState(before, after)
-        return out, (lambda: states) if self.layer.states_at_hand else (lambda: read()[1]), memory
+            return *over_batch(seen, padding.lengths), None
+        assert padding.lengths is None, "a state is carried over sequences without padding"
+        seen, before = jax.vmap(self.convolved)(memory.before, rows)
+        out, states, after = jax.vmap(layer.run_from)(memory.layer, seen)
+        return out, states, BlockState(before, after)
 
     def initial_state(self) -> BlockState:
         """Return the memory of the convolution and of the layer before the first step."""
@@ -300,10 +303,8 @@ class Model(nnx.Module):
             self.compare = nnx.Linear(4 * width, width, rngs=rngs)
         self.head = nnx.Linear(width, signature.classes, rngs=rngs)
 
-    def __call__(
-        self, inputs: Array, lengths: Array | None, training: Training | None = None
-    ) -> tuple[Array, Array]:
-        """Return logits and hidden-state norms; in training, update the running statistics.
+    def __call__(self, inputs: Array, lengths: Array | None, training: Training | None = None) -> Array:
+        """Return logits; in training, update the running statistics.
 
         Args:
             inputs: (B, L), (B, L, F), or (B, 2, L) for two towers, as stored.
@@ -311,9 +312,18 @@ class Model(nnx.Module):
             training: None in evaluation.
 
         Returns:
-            Logits (B, C), or (B, L, C) for an output by step; norms (depth,), 0 unless recorded.
+            Logits (B, C), or (B, L, C) for an output by step.
         """
-        return self.carry(None, inputs, lengths, training)[:2]
+        return self.carry(None, inputs, lengths, training)[0]
+
+    def hidden_norms(self, inputs: Array, lengths: Array | None) -> Array:
+        """Return the `hidden_norms` of each layer in evaluation, (depth, 3); arguments as in a call."""
+        x, padding = self._encoded(inputs, lengths)
+        norms = []
+        for block in self.blocks:
+            x, of_block = block.with_norms(x, padding)
+            norms.append(of_block)
+        return jnp.stack(norms)
 
     def carry(
         self,
@@ -321,8 +331,8 @@ class Model(nnx.Module):
         inputs: Array,
         lengths: Array | None = None,
         training: Training | None = None,
-    ) -> tuple[Array, Array, Memory | None]:
-        """Return the results of a call for segments that follow a memory, and the memory after them.
+    ) -> tuple[Array, Memory | None]:
+        """Return the result of a call for segments that follow a memory, and the memory after them.
 
         Args:
             memory: Memory of the steps before, (B, ...) each; None if sequences start with their first step.
@@ -331,28 +341,29 @@ class Model(nnx.Module):
             training: None in evaluation.
 
         Returns:
-            Logits, norms, and the memory, None if none was given.
+            Logits, and the memory, None if none was given.
         """
+        x, padding = self._encoded(inputs, lengths)
+        kept = None if training is None else _dropout(training, len(self.blocks), x.shape[0], x.shape[2])
+        call = nnx.remat(Block.__call__) if self.remat and training is not None else Block.__call__
+        states: list[Any] = []
+        for index, block in enumerate(self.blocks):
+            before = None if memory is None else memory[index]
+            x, state = call(block, x, padding, None if kept is None else kept[index], before)
+            states.append(state)
+        if self.signature.output != "steps":
+            x = POOLINGS[self.pooling](x, padding.lengths)
+        if self.signature.towers == 2:
+            x = self._compared(x)
+        return self.head(x), None if memory is None else tuple(states)
+
+    def _encoded(self, inputs: Array, lengths: Array | None) -> tuple[Array, Padding]:
+        """Return the rows of all sequences (B, L, D), both documents of a pair one after the other."""
         if self.signature.towers == 2:
             inputs = inputs.reshape(-1, *inputs.shape[2:])
             lengths = None if lengths is None else lengths.reshape(-1)
         padding = _padding(lengths, inputs.shape)
-        x = padding.zeroed(self.encoder(inputs))
-        kept = None if training is None else _dropout(training, len(self.blocks), x.shape[0], x.shape[2])
-        record = None if training is None else training.record
-        call = nnx.remat(Block.__call__) if self.remat and training is not None else Block.__call__
-        norms: list[Array] = []
-        states: list[Any] = []
-        for index, block in enumerate(self.blocks):
-            before = None if memory is None else memory[index]
-            x, norm, state = call(block, x, padding, None if kept is None else kept[index], record, before)
-            norms.append(norm)
-            states.append(state)
-        if self.signature.output != "steps":
-            x = POOLINGS[self.pooling](x, lengths)
-        if self.signature.towers == 2:
-            x = self._compared(x)
-        return self.head(x), jnp.stack(norms), None if memory is None else tuple(states)
+        return padding.zeroed(self.encoder(inputs)), padding
 
     def initial_memory(self, rows: int) -> Memory:
         """Return the memory of a number of sequences before their first step."""
@@ -414,18 +425,26 @@ def _dropout(training: Training, depth: int, batch: int, width: int) -> Array:
     return (uniform(training.seed, (depth, 2, batch, 1, width)) < keep) / keep
 
 
-def _recorded_norm(states_of: Callable[[], Array], padding: Padding, record: Array | None) -> Array:
-    """Return the mean of ||x_t|| over unpadded steps of states (B, L, N), or 0 if not recorded.
+def hidden_norms(layer: Layer, states: Array, padding: Padding) -> Array:
+    """Return three means over the true steps of a batch, (3,).
 
-    It is computed conditionally, because it passes once more over the largest arrays of a step, and because
-    some layers compute their states only for it.
+    They are the norm of a head, averaged over heads; the norm of the whole state; and the root of a head's
+    expected squared norm after as many steps (`Layer.expected_norms`), NaN if it is unknown.
+
+    Source: RotRNN, figure 3, where it is the norm of a head, in evaluation on validation data (the authors'
+    program), and section 3.3 for the expectation.
+
+    Args:
+        layer: The layer.
+        states: Its states (B, L, any), as `run` returns them.
+        padding: Padding of the sequences.
     """
-    if record is None:
-        return jnp.float32(0)
-
-    def measured() -> Array:
-        states = jax.lax.stop_gradient(states_of())
-        norms = jnp.sqrt(jnp.sum(jnp.real(states * jnp.conj(states)), axis=-1, keepdims=True))
-        return jnp.sum(padding.zeroed(norms)) / padding.steps
-
-    return jax.lax.cond(record, measured, lambda: jnp.float32(0))
+    expected = layer.expected_norms(states.shape[1])
+    rows = (
+        jnp.mean(jax.vmap(layer.head_norms)(states), axis=-1),
+        jnp.linalg.norm(states, axis=-1),
+        jnp.full(states.shape[:2], jnp.nan)
+        if expected is None
+        else jnp.broadcast_to(jnp.mean(expected, axis=-1), states.shape[:2]),
+    )
+    return jnp.stack([jnp.sum(padding.zeroed(row[..., None])) / padding.steps for row in rows])

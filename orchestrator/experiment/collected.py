@@ -1,6 +1,6 @@
 """The results of an arm, collected from the rows of its sweep.
 
-A metric that ends with `*`, such as `hidden_norm/layer_*`, stands for one curve per layer.
+A metric that ends with `*`, such as `hidden_norm/head/layer_*`, stands for one curve per layer.
 """
 
 from __future__ import annotations

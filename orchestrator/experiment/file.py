@@ -27,7 +27,7 @@ from orchestrator.experiment.file_format import (
 from orchestrator.experiment.verdict import StatedFigure
 from trainables.tasks import TASKS
 
-_NORMS = "hidden_norm/layer_*"
+_NORMS = "hidden_norm/head/layer_*"
 """The metric of the hidden norms of all layers."""
 
 Measure = Callable[..., Mapping[str, Any]]
@@ -265,7 +265,7 @@ def _sweep(source: ExperimentSource, arm: str) -> SweepConfig:
     sweep = from_tree(tree, name=name, profile=source.profile, overrides=source.overrides)
     metric, score = source.file.compare.metric, TASKS[sweep.task].metric
     known = [*tested_metrics(sweep.task, sweep.task_options), *reported_metrics(score), _NORMS]
-    if metric not in known and not re.fullmatch(r"hidden_norm/layer_\d+", metric):
+    if metric not in known and not re.fullmatch(r"hidden_norm/(head|state|expected)/layer_\d+", metric):
         must = f"must be a metric of {sweep.task}, the task of {arm}"
         raise Violation(("compare", "metric"), must, nearest(metric, known), f"`{metric}`")
     return sweep

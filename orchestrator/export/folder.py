@@ -16,7 +16,7 @@ import numpy as np
 
 from orchestrator import provenance
 from orchestrator.accounts import umask
-from orchestrator.assignment import SIZE
+from orchestrator.assignment import INITIAL_NORM, SIZE
 from orchestrator.config import from_document
 from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.ledger import Ledger
@@ -43,7 +43,7 @@ _PROGRAM = "program"
 """Name of the folder with the Python files of a user's program."""
 
 _LOCK = "requirements/locked.txt"
-_UNREPEATABLE = ("seconds/", "tokens_per_second", "test/", SIZE)
+_UNREPEATABLE = ("seconds/", "tokens_per_second", "test/", SIZE, INITIAL_NORM)
 """Prefixes of metrics that depend on the machine, or that training does not compute."""
 
 

@@ -20,6 +20,7 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
+from orchestrator.assignment import INITIAL_NORM, NORM
 from orchestrator.config.space import Distribution, recorded_space
 from orchestrator.ledger.sweeps.records import TrialRecord
 from orchestrator.ledger.sweeps.selection import best_trial
@@ -31,9 +32,6 @@ _FEWEST = 10
 """Minimum number of complete trials."""
 
 _RESAMPLES = 40
-
-NORM = "hidden_norm/"
-"""Prefix of the metrics that are norms of hidden states, one for each layer."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,9 @@ def analyse(history: History) -> Analysis:
         best = best_trial(history.search(), maximize=history.maximize, violations=history.violations())
     norms: dict[str, list[tuple[int, float]]] = {}
     for report in history.reports.get(best.key, ()) if best else ():
+        for name, value in report.metrics.items():
+            if name.startswith(INITIAL_NORM):
+                norms[NORM + name.removeprefix(INITIAL_NORM)] = [(0, value)]
         for name, value in report.metrics.items():
             if name.startswith(NORM):
                 norms.setdefault(name, []).append((report.step, value))

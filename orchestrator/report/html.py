@@ -383,12 +383,15 @@ def _hidden_norms(history: History, summary: Summary) -> list[ReportSection]:
     if summary.chosen is None or not curves.layers(history, complete):
         return []
     key = summary.chosen.row.key
-    what = "Mean Euclidean norm of the hidden state over the last training batch and its unpadded steps"
+    what = "Mean Euclidean norm of the hidden state over the unpadded steps of the first validation examples"
+    drawn = ("head", "state") if curves.has_heads(history, key) else ("head",)
     sections = [
         ReportSection(
             "Hidden norms",
-            f"{what}, by layer, of the chosen trial.",
-            figures=(curves.hidden_norms(history, key),),
+            f"{what}, by layer, of the chosen trial: of a head and, dashed, the root of its expected square"
+            " for independent inputs of variance 1"
+            + ("; then that of the whole state." if drawn[1:] else "."),
+            figures=tuple(curves.hidden_norms(history, key, of) for of in drawn),
         )
     ]
     if len(complete) > 1:

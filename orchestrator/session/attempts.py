@@ -553,7 +553,7 @@ def _commit(
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[events.points(report), *events.sizes(report)] if outcome.metrics else [],
+        events=[events.points(report), *events.first_report(report)] if outcome.metrics else [],
         node=outcome.node,
         stored=store.urls_under(url),
         at=at,

@@ -35,7 +35,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.assignment import SIZE
+from orchestrator.assignment import INITIAL_NORM, NORM, SIZE
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import (
@@ -183,18 +183,33 @@ def points(row: ReportRecord | EvaluationRecord) -> Event:
     return metrics(row.trial_key, row.step, row.metrics, milliseconds(row.at))
 
 
-def sizes(row: ReportRecord) -> list[Event]:
-    """Set the sizes of a report, if it has any, as tags of its trial's run, such as `size/parameters`."""
-    values = {name: f"{value:.0f}" for name, value in row.metrics.items() if name in _SIZES}
-    return [tags(row.trial_key, values, milliseconds(row.at))] if values else []
+def first_report(row: ReportRecord) -> list[Event]:
+    """Return the events of values that only the first report of a trial has; none for another report.
+
+    Sizes become tags of the trial's run, such as `size/parameters`, and hidden-state norms before the first
+    step become points of step 0.
+    """
+    at_ms = milliseconds(row.at)
+    sizes = {name: f"{value:.0f}" for name, value in row.metrics.items() if name in _SIZES}
+    norms = {
+        NORM + name.removeprefix(INITIAL_NORM): value
+        for name, value in row.metrics.items()
+        if name.startswith(INITIAL_NORM)
+    }
+    found = [tags(row.trial_key, sizes, at_ms)] if sizes else []
+    return [*found, metrics(row.trial_key, 0, norms, at_ms)] if norms else found
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a report to plot, without sizes and durations that the service measures.
+    """Return the metrics of a report to plot, without those of `first_report` and durations.
 
     MLflow's pages get slower with every curve of a run. Names that are reserved for the service get a prefix.
     """
-    drawn = {name: value for name, value in values.items() if name not in _SIZES | _DURATIONS}
+    drawn = {
+        name: value
+        for name, value in values.items()
+        if name not in _SIZES | _DURATIONS and not name.startswith(INITIAL_NORM)
+    }
     return {
         f"{_REPORTED}{name}" if name == OBJECTIVE or name.startswith((OWN, _REPORTED)) else name: value
         for name, value in drawn.items()

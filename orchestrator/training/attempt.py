@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from orchestrator import process_secrets
-from orchestrator.assignment import OUT_OF_GPU_MEMORY, SIZE, Assignment, Outcome, SavedCheckpoint
+from orchestrator.assignment import (
+    INITIAL_NORM,
+    OUT_OF_GPU_MEMORY,
+    SIZE,
+    Assignment,
+    Outcome,
+    SavedCheckpoint,
+)
 from orchestrator.ledger.sweeps.records import attempt_number, pack_scores, unpack_scores
 from orchestrator.process_secrets import redacted, secrets_of_environment
 from orchestrator.storage import store
@@ -159,20 +166,26 @@ class Attempt:
     def _evaluated(self, report: TrainReport) -> Outcome:
         started = time.perf_counter()
         scores = self._engine.evaluate(self._slot, "validation", self._settings.evaluate_examples)
-        metrics = {**_metrics(report, scores, time.perf_counter() - started), **self._sizes()}
+        curve = report.curve(scores, self._engine.hidden_norms(self._slot))
+        seconds = time.perf_counter() - started
+        metrics = {**curve, **_speed(report, seconds), **self._of_first_report()}
         self._assignment.check_metrics(metrics)
-        saved = self._save(report.curve(scores))
+        saved = self._save(curve)
         self._log.write(f"step {self._step}: " + ", ".join(f"{k} {v:.6g}" for k, v in metrics.items()))
         done = self._step >= self._settings.training.steps
         return Outcome(self.attempt_id, self._step, done=done, metrics=metrics, checkpoint=saved)
 
-    def _sizes(self) -> dict[str, float]:
-        """Return parameters and state of the network for the first report of the trial, else nothing."""
+    def _of_first_report(self) -> dict[str, float]:
+        """Return the size of the network and its norms at step 0 for the first report, else nothing."""
         training = self._settings.training
         if self._step > min(training.interval, training.steps) or self._engine.cost is None:
             return {}
         sizes = self._engine.cost.document()
-        return {f"{SIZE}{name}": float(value) for name, value in sizes.items()}
+        norms = self._engine.hidden_norms(self._slot, initial=self._settings)
+        return {
+            **{f"{SIZE}{name}": float(value) for name, value in sizes.items()},
+            **{f"{INITIAL_NORM}{name}": value for name, value in norms.items()},
+        }
 
     def _save(self, metrics: dict[str, float]) -> SavedCheckpoint:
         """Save a checkpoint. `metrics` contain no times, so that equal states have equal digests."""
@@ -348,9 +361,8 @@ def _printable(text: str) -> str:
     return "".join(shown)[:LONGEST_MESSAGE]
 
 
-def _metrics(report: TrainReport, scores: dict[str, float], evaluate_seconds: float) -> dict[str, float]:
+def _speed(report: TrainReport, evaluate_seconds: float) -> dict[str, float]:
     return {
-        **report.curve(scores),
         "tokens_per_second": report.tokens / max(report.train_seconds, 1e-9),
         "seconds/train": report.train_seconds,
         "seconds/compile": report.compile_seconds,

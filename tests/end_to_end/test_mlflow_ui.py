@@ -201,10 +201,12 @@ def _points(chrome: Chrome) -> list[int]:
 
 def _check_hidden_norms_are_charted(chrome: Chrome, finished: Finished) -> None:
     assert finished.summary.chosen is not None
-    expected = [len(finished.history.reports[finished.summary.chosen.row.key])] * finished.layers
+    # Of a head, of the whole state and the expected one, each from step 0.
+    charts = 3 * finished.layers
+    expected = [len(finished.history.reports[finished.summary.chosen.row.key]) + 1] * charts
     until(
-        "a chart for each layer with a point for each report",
-        lambda: _points(chrome)[: finished.layers] == expected,
+        "charts for each layer with a point for each report",
+        lambda: _points(chrome)[:charts] == expected,
     )
     assert all(f"layer_{layer}" in _text(chrome) for layer in range(finished.layers))
     picture(chrome, "trial")

@@ -119,7 +119,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     assert len(chrome.find_elements(By.CSS_SELECTOR, "#pairs circle")) == with_value
     assert "Importances need ten trials" in shown(chrome, "importances-empty")
     assert lines("norms") == sweeps.LAYERS
-    assert "hidden_norm/layer_1" in shown(chrome, "norm-values")
+    assert "hidden_norm/head/layer_1" in shown(chrome, "norm-values")
     browser.until("the differences", lambda: shown(chrome, "changes") == "training.batch_size 16 -> 32")
     assert shown(chrome, "previous") == "retrieval-earlier"
     chrome.find_element(By.ID, "parallel").click()

@@ -67,8 +67,10 @@ def _check_same_in_mlflow(folder: Path, ledger: Ledger, sweep_id: str) -> None:
         assert [point.value for point in curve if point.step == report.step] == [
             report.metrics["val/accuracy"]
         ]
+        first = client.get_metric_history(by_key[report.trial_key].info.run_id, "hidden_norm/state/layer_0")
+        assert min(point.step for point in first) == 0
     assert {run.info.status for run in by_key.values()} == {"FINISHED"}
-    assert {"hidden_norm/layer_0", "tokens_per_second", "learning_rate"} <= next(
+    assert {"hidden_norm/head/layer_0", "tokens_per_second", "learning_rate"} <= next(
         iter(by_key.values())
     ).data.metrics.keys()
 

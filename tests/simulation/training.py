@@ -133,7 +133,10 @@ class CountingEngine:
         self._state = path[-1]
         losses = [state.loss() for state in path]
         per_step = PerStep(*np.array([losses, losses, [1.0] * len(path)], np.float32))
-        return TrainReport(self._state.step, len(path), per_step, 1e-3, len(path), (), True, 0.0, 0.0, ())
+        return TrainReport(self._state.step, len(path), per_step, 1e-3, len(path), True, 0.0, 0.0, ())
+
+    def hidden_norms(self, slot: int, *, initial: object = None) -> dict[str, float]:
+        return {}
 
     def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}

@@ -77,7 +77,7 @@ def test_a_block_of_every_kind(mixing: str, norm: str, position: str) -> None:
     if position == "after":
         expected = _normalised(norm, expected)
     unpadded = Padding(None, None, jnp.float32(BATCH * LENGTH))
-    answer = jax.jit(lambda x: block(x, unpadded, None, None)[0])
+    answer = jax.jit(lambda x: block(x, unpadded)[0])
     np.testing.assert_allclose(answer(jnp.float32(x)), expected, rtol=1e-5, atol=1e-5)
     dense = MIXERS[mixing].dense  # type: ignore[index]
     assert sum(leaf.size for leaf in jax.tree.leaves(p)) == D + (norm != "none") * 2 * D + dense * (D * D + D)
@@ -104,7 +104,7 @@ def test_padding_is_zero_behind_a_normalisation_after_the_skip(norm: str) -> Non
     lengths = jnp.array([2, 5, 3])
     mask = (jnp.arange(LENGTH) < lengths[:, None])[..., None]
     x = jnp.where(mask, jnp.ones((BATCH, LENGTH, D)), 0)
-    answer, *_ = block(x, Padding(lengths, mask, jnp.float32(10)), None, None)
+    answer, *_ = block(x, Padding(lengths, mask, jnp.float32(10)))
     np.testing.assert_array_equal(answer * ~mask, 0)
     assert np.all(answer[0, :2] != 0)
 
@@ -159,7 +159,7 @@ def test_a_convolution_before_the_layer_and_a_gate_beside_it(short_conv: int, ga
     branch = p.get("branch", {"kernel": np.zeros((D, D)), "bias": np.zeros(D)})
     out = seen * p["layer"]["D"] * GATES[gate](rows @ branch["kernel"] + branch["bias"])
     unpadded = Padding(None, None, jnp.float32(BATCH * LENGTH))
-    whole = jax.jit(lambda x: block(x, unpadded, None, None)[0])(jnp.float32(x))
+    whole = jax.jit(lambda x: block(x, unpadded)[0])(jnp.float32(x))
     np.testing.assert_allclose(whole, x + _gelu(out), rtol=1e-5, atol=1e-5)
     stepped = jax.jit(lambda rows: jax.lax.scan(block.step, block.initial_state(), rows)[1])
     np.testing.assert_allclose(stepped(jnp.float32(rows[0])), out[0], rtol=1e-5, atol=1e-5)
@@ -171,7 +171,7 @@ def test_chunks_of_gated_layers_are_longer_for_fewer_sequences(batch: int, chunk
     network = {"layer": "min_gru", "options": {}, "bidirectional": False, "d_model": D}
     block = Block(toy_trial(model=network).model, {}, rngs=nnx.Rngs(0))
     unpadded = Padding(None, None, jnp.float32(128 * batch))
-    program = jax.make_jaxpr(lambda x: block(x, unpadded, None, None)[0])(jnp.ones((batch, 128, D)))
+    program = jax.make_jaxpr(lambda x: block(x, unpadded)[0])(jnp.ones((batch, 128, D)))
     assert f"length={chunks}" in str(program)
     assert f"length={2 * chunks}" not in str(program)
 
@@ -182,7 +182,7 @@ def test_a_convolution_reads_no_padding() -> None:
     block = Block(toy_trial(model={**network, "short_conv": 4, "gate": "gelu"}).model, {}, rngs=nnx.Rngs(0))
     lengths = jnp.array([2, 5, 3])
     mask = (jnp.arange(LENGTH) < lengths[:, None])[..., None]
-    run = jax.jit(lambda x: block(x, Padding(lengths, mask, jnp.float32(10)), None, None)[0])
+    run = jax.jit(lambda x: block(x, Padding(lengths, mask, jnp.float32(10)))[0])
     x = jnp.float32(np.random.default_rng(0).normal(size=(BATCH, LENGTH, D)))
     quiet, loud = run(jnp.where(mask, x, 0)), run(jnp.where(mask, x, 9))
     np.testing.assert_array_equal(quiet[mask[..., 0]], loud[mask[..., 0]])

@@ -11,9 +11,11 @@ import pytest
 from flax import nnx
 from jax import numpy as jnp
 
+from tests.trainables.layers import reference
 from tests.trainables.toy import CLASSES, LENGTH, VOCABULARY, split, toy_trial
 from trainables.data.task import Scale, Signature
 from trainables.model import POOLINGS, Model, Training
+from trainables.norm import EPSILON
 from trainables.settings import Pooling
 
 TOKENS = Signature("class", CLASSES, VOCABULARY, 1, LENGTH)
@@ -39,11 +41,11 @@ def _parts(signature: Signature) -> tuple[Any, Any, Any]:
 
 
 def _answer(signature: Signature, params: Any, inputs: jax.Array, lengths: Any, training: Any) -> Any:
-    """Return logits, hidden-state norms and running statistics."""
+    """Return logits and running statistics."""
     graph, _, stats = _parts(signature)
     model = nnx.merge(graph, nnx.State(params), nnx.State(stats))
-    logits, norms = model(inputs, lengths, training)
-    return logits, norms, nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
+    logits = model(inputs, lengths, training)
+    return logits, nnx.to_pure_dict(nnx.state(model, nnx.BatchStat))
 
 
 _compiled = jax.jit(_answer, static_argnums=0)
@@ -58,8 +60,8 @@ def _batch() -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(examples.inputs), jnp.asarray(examples.lengths)
 
 
-def _training(rate: float = 0.3, key: int = 1, record: bool = True) -> Training:
-    return Training(jnp.float32(rate), jnp.array([0, key], jnp.uint32), jnp.asarray(record))
+def _training(rate: float = 0.3, key: int = 1) -> Training:
+    return Training(jnp.float32(rate), jnp.array([0, key], jnp.uint32))
 
 
 def _longer(inputs: jax.Array) -> jax.Array:
@@ -99,7 +101,7 @@ def test_the_last_step_is_the_last_true_one() -> None:
     @jax.jit
     def answer(inputs: jax.Array) -> jax.Array:
         model = _model(pooling="last", layer="none", options={}, bidirectional=False)
-        return model(inputs, lengths)[0]
+        return model(inputs, lengths)
 
     _assert_close(answer(inputs.at[:, 0].set(5)), answer(inputs))
     assert set(POOLINGS) == set(get_args(Pooling))
@@ -119,22 +121,49 @@ def test_gradients_do_not_see_padding() -> None:
     _assert_close(gradient(params, inputs), gradient(params, _longer(inputs)), rtol=1e-3, atol=1e-4)
 
 
-def test_hidden_norms_are_of_true_steps() -> None:
-    """The norm recorded is that of the layer's states, averaged over true steps."""
+@pytest.mark.parametrize("d_state", [6, 8])
+def test_hidden_norms_are_those_of_the_states_of_an_evaluation(d_state: int) -> None:
+    """Heads, the whole state and the closed form, in float64 from the parameters, over true steps.
+
+    The training mode of the normalisation, the last step alone, and the whole state in place of a head give
+    other numbers.
+    """
     inputs, lengths = _batch()
-    mask = jnp.arange(LENGTH) < lengths[:, None]
+    heads, true = 2, [int(length) for length in lengths]
+    model = _model(d_state=d_state, options={"heads": heads}, bidirectional=False)
+    block = model.blocks[0]
+    block.norm.mean[...] = block.norm.mean[...] + 0.3
+    block.norm.var[...] = block.norm.var[...] * 2
+    actual = np.asarray(jax.jit(lambda: model.hidden_norms(inputs, lengths))()[0], np.float64)
+    p = {
+        name: np.asarray(value, np.float64)
+        for name, value in nnx.to_pure_dict(nnx.state(block.layer)).items()
+    }
+    embedded = np.asarray(model.encoder(inputs), np.float64)
+    mean, var = (np.asarray(part[...], np.float64) for part in (block.norm.mean, block.norm.var))
+    scale, bias = (np.asarray(part[...], np.float64) for part in (block.norm.scale, block.norm.bias))
+    in_evaluation = (embedded - mean) / np.sqrt(var + EPSILON) * scale + bias
+    gamma = np.exp(-np.exp(p["gamma_log"]))
 
-    @jax.jit
-    def states() -> jax.Array:
-        model = _model()
-        block = model.blocks[0]
-        x = jnp.where(mask[..., None], model.encoder(inputs), 0)
-        normal = block.norm(x, mask[..., None], jnp.sum(lengths).astype(jnp.float32), training=True)
-        return jax.vmap(block.layer.run)(normal, lengths)[1]
+    def norms(rows: np.ndarray, last: int = 0) -> np.ndarray:
+        found = []
+        for row, length in zip(rows, true, strict=True):
+            states = reference.rotrnn(p, row[:length])[1]
+            of_heads = np.linalg.norm(states.reshape(length, heads, -1), axis=-1)
+            expected = np.sqrt(1 - gamma ** (2 * np.arange(1, length + 1)[:, None]))
+            parts = (of_heads.mean(axis=1), np.linalg.norm(states, axis=-1), expected.mean(axis=1))
+            found.append(np.stack(parts, axis=1)[-last:])
+        return np.concatenate(found).mean(axis=0)
 
-    expected = np.mean(np.linalg.norm(np.abs(states()), axis=-1)[np.asarray(mask)])
-    assert float(_ask(inputs, lengths, _training())[1][0]) == pytest.approx(float(expected), rel=1e-5)
-    np.testing.assert_array_equal(_ask(inputs, lengths, _training(record=False))[1], np.zeros(1))
+    expected = norms(in_evaluation)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
+    assert expected[1] > 1.2 * expected[0]
+    everything = np.concatenate([row[:length] for row, length in zip(embedded, true, strict=True)])
+    in_training = (embedded - everything.mean(axis=0)) / np.sqrt(
+        everything.var(axis=0) + EPSILON
+    ) * scale + bias
+    for wrong in (norms(in_training), norms(in_evaluation, last=1)):
+        assert np.all(np.abs(wrong[:2] / expected[:2] - 1) > 0.01)
 
 
 def test_dropout_has_a_traced_rate() -> None:

@@ -43,7 +43,7 @@ def test_a_shared_program_is_repeated_at_its_recorded_sizes(
     for neighbours in beside:
         report = engine.advance({0: 20, **neighbours})[0]
         recorded += report.stretches
-        curve[report.step] = report.curve(engine.evaluate(0))
+        curve[report.step] = report.curve(engine.evaluate(0), engine.hidden_norms(0))
     assert {stretch.size for stretch in recorded} == sizes
     assert sum(stretch.steps for stretch in recorded) == 60
     assert course([recorded], tmp_path) == curve
@@ -72,7 +72,7 @@ def test_a_report_after_an_attempt_that_stopped_is_repeated(tmp_path: Path, hand
     first, recorded = Engine(TRIAL, toy_data()), continued([])
     first.admit(0, TRIAL)
     one = first.advance({0: 20})[0]
-    curve = {20: one.curve(first.evaluate(0))}
+    curve = {20: one.curve(first.evaluate(0), first.hidden_norms(0))}
     two = first.advance({0: 7})[0]
     recorded[-1] += [*one.stretches, *two.stretches]
     recorded = continued(recorded, left_out=not handed_on)
@@ -83,7 +83,7 @@ def test_a_report_after_an_attempt_that_stopped_is_repeated(tmp_path: Path, hand
         recorded[-1] += report.stretches
         if handed_on and steps == 13:
             report = report.after(two.per_step)
-        curve[report.step] = report.curve(second.evaluate(0))
+        curve[report.step] = report.curve(second.evaluate(0), second.hidden_norms(0))
     assert course(recorded, tmp_path) == curve
 
 

@@ -108,6 +108,10 @@ class Calls:
         zeros = jnp.zeros(number_of(examples), jnp.float32)
         return jax.lax.fori_loop(0, rounds, write, (memory, Sums(zeros, zeros, zeros)))
 
+    def hidden_norms(self, trained: Any, examples: Examples) -> Array:
+        """Return the hidden-state norms of one slot over some examples, (depth, 3)."""
+        return self.program.hidden_norms(trained, examples)
+
     def _rows(self, index: Array) -> Array:
         return index * self.program.evaluated + jnp.arange(self.program.evaluated)
 
@@ -119,12 +123,12 @@ class Calls:
 
         def step(index: Array, carry: tuple[SlotState, Log]) -> tuple[SlotState, Log]:
             slot, log = carry
-            moved, outcome = self.program.step(slot, train, order[index], index == steps - 1)
+            moved, outcome = self.program.step(slot, train, order[index])
             goes = live & slot.finite & moved.finite
             kept = jax.tree.map(lambda new, old: jnp.where(goes, new, old), moved, slot)
             kept = replace(kept, finite=slot.finite & (moved.finite | ~live))
             return kept, noted(log, index, outcome)
 
-        moved, log = jax.lax.fori_loop(0, steps, step, (slot, empty(self.program.depth)))
+        moved, log = jax.lax.fori_loop(0, steps, step, (slot, empty()))
         done = moved.trained.step
         return moved, log._replace(step=done, taken=done - slot.trained.step, finite=moved.finite)

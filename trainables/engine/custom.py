@@ -148,7 +148,7 @@ class CustomProgram:
         """Return the examples of consecutive steps: all of them in the order of each epoch."""
         return order_of_steps(step, steps, self.batch, examples, seed)
 
-    def step(self, slot: SlotState, train: Any, rows: Array, record: Array) -> tuple[SlotState, StepMetrics]:
+    def step(self, slot: SlotState, train: Any, rows: Array) -> tuple[SlotState, StepMetrics]:
         """Take one step of the user's program on some rows of the training examples."""
         trained, free = slot.trained, slot.free
         key = _key(folded(free.seed, trained.step.astype(jnp.uint32)))
@@ -159,7 +159,6 @@ class CustomProgram:
             metric=jnp.float32(means.get(self.metric, jnp.nan)) * batch,
             counted=batch,
             tokens=jnp.int32(self.batch),
-            norms=jnp.zeros(0),
             rate=free.values.get("learning_rate", jnp.float32(0)),
         )
         finite = jnp.isfinite(loss) & _stays_finite(trained.state, state)
@@ -178,6 +177,10 @@ class CustomProgram:
             return memory, jax.tree.map(jnp.sum, each(memory, chosen, counts)[1])
 
         return Scorer(tuple, sums, each)
+
+    def hidden_norms(self, trained: Stepped, examples: Any) -> Array:
+        """Return no norms."""
+        return jnp.zeros((0, 3))
 
     def apart(self, trained: Stepped) -> dict[str, np.ndarray]:
         """Return the arrays on the host, by their paths in the tree; keys as their data."""

@@ -19,7 +19,7 @@ from trainables.engine.calls import Calls
 from trainables.engine.compiler import Compiler
 from trainables.engine.programs import program_of
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
-from trainables.engine.slot_program import Examples, SlotProgram, number_of, on_device
+from trainables.engine.slot_program import Examples, SlotProgram, at, number_of, on_device
 from trainables.engine.slots import Call, SeparateSlots, Slots, StackedSlots
 from trainables.engine.state import SlotState, Trained
 from trainables.errors import Refusal
@@ -153,10 +153,7 @@ class Engine:
         """
         self._check(settings)
         self._compiled[slot] = self._compiler.seconds
-        arguments = (self._program.free(settings),)
-        options = UNOPTIMISED if self.device == "cpu" else self._options
-        draw = self._compiler.get("initialise", self._program.initialise, arguments, options=options)
-        self._place(slot, draw(*arguments))
+        self._place(slot, self._drawn(settings))
 
     def restore(self, slot: int, settings: EngineSettings, arrays: Mapping[str, np.ndarray]) -> None:
         """Continue a trial in a slot from a snapshot, with the hyperparameters and the seed of the settings.
@@ -270,6 +267,39 @@ class Engine:
         is_number = np.isfinite(metrics["loss"])
         return metrics, metric / counted.mean() if is_number else np.full(len(metric), metrics["loss"])
 
+    def hidden_norms(self, slot: int, *, initial: EngineSettings | None = None) -> dict[str, float]:
+        """Return the hidden-state norms of a slot over the first examples of validation, in evaluation.
+
+        These are the `evaluated` first examples, each read from its first step: a batch on a CPU.
+
+        Args:
+            slot: Slot with a trial.
+            initial: Settings of the trial, to return the norms before its first step; None for those of now.
+
+        Returns:
+            `head/layer_k`, `state/layer_k` and `expected/layer_k` of each layer k, as
+            `trainables.model.hidden_norms` defines them, without those that are unknown or not finite.
+            Nothing for a user's program.
+        """
+        if not self._program.depth:
+            return {}
+        rows = self.data.split("validation")
+        calls = Calls(self._program.of_split(rows))
+        whole = self._program.examples(rows)
+        most = min(number_of(whole), calls.program.evaluated)
+        examples = at(whole, jnp.arange(most))
+        trained = self._trained(slot) if initial is None else self._drawn(initial).trained
+        arguments = (trained, examples)
+        key = "hidden_norms", calls.program.key, _shapes(examples)
+        call = self._compiler.get(key, calls.hidden_norms, arguments, options=self._options)
+        table = np.asarray(jax.device_get(call(*arguments)), np.float64)
+        return {
+            f"{name}/layer_{layer}": float(value)
+            for layer, row in enumerate(table)
+            for name, value in zip(("head", "state", "expected"), row, strict=True)
+            if np.isfinite(value)
+        }
+
     def _evaluations(
         self, name: Literal["evaluate", "evaluate_each"], slot: int, split: str, examples: int | None
     ) -> list[tuple[Sums, np.ndarray]]:
@@ -309,6 +339,13 @@ class Engine:
         if examples >= 2**32:
             must = "steps * batch_size * accumulate must be below 2**32"
             raise Refusal("training.steps", must, str(examples), "Train for fewer steps.")
+
+    def _drawn(self, settings: EngineSettings) -> SlotState:
+        """Return a trial at step 0."""
+        arguments = (self._program.free(settings),)
+        options = UNOPTIMISED if self.device == "cpu" else self._options
+        draw = self._compiler.get("initialise", self._program.initialise, arguments, options=options)
+        return draw(*arguments)
 
     def _place(self, slot: int, state: SlotState) -> None:
         assert slot in range(self.slots), f"no slot {slot}"

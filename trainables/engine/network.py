@@ -252,8 +252,8 @@ class NetworkProgram:
 
         def outputs(memory: Tree, chosen: Sequences) -> tuple[Tree, Array]:
             if not self.carries:
-                return memory, model(chosen.inputs, self._lengths(chosen))[0]
-            logits, _, memory = model.carry(memory, chosen.inputs)
+                return memory, model(chosen.inputs, self._lengths(chosen))
+            logits, memory = model.carry(memory, chosen.inputs)
             return memory, logits
 
         def sums(memory: Tree, chosen: Sequences, counts: Array) -> tuple[Tree, Sums]:
@@ -268,6 +268,10 @@ class NetworkProgram:
             return memory, jax.vmap(of_one)(logits, chosen, counts)
 
         return Scorer(start, sums, each)
+
+    def hidden_norms(self, trained: Trained, examples: Sequences) -> Array:
+        """Return `trainables.model.hidden_norms` of each layer over some examples, (depth, 3)."""
+        return self._trained(trained).hidden_norms(examples.inputs, self._lengths(examples))
 
     def apart(self, trained: Trained) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by name, on the host."""
@@ -312,19 +316,16 @@ class NetworkProgram:
         ordered = order_of_streams if self.carries else order_of_steps
         return ordered(step, steps, self.batch, examples, seed)
 
-    def step(
-        self, slot: SlotState, train: Sequences, rows: Array, record: Array
-    ) -> tuple[SlotState, StepMetrics]:
+    def step(self, slot: SlotState, train: Sequences, rows: Array) -> tuple[SlotState, StepMetrics]:
         """Take one optimiser step.
 
         Args:
             slot: Slot's state.
             train: All training examples.
             rows: (accumulate * B,) indices of the examples of the step.
-            record: Whether to compute the hidden-state norms.
         """
         training, trained, values = self.settings.training, slot.trained, slot.free.values
-        (gradients, stats, outcome), memory = self._gradients(slot, train, rows, record)
+        (gradients, stats, outcome), memory = self._gradients(slot, train, rows)
         share = schedule(trained.step, values["steps"], values["warmup"], training.schedule)
         plateau = trained.plateau
         if plateau is not None:
@@ -359,9 +360,7 @@ class NetworkProgram:
         ended = step % (examples // self.batch) == 0
         return Carried(jnp.where(ended, -1, rows + 1), memory)
 
-    def _gradients(
-        self, slot: SlotState, train: Sequences, rows: Array, record: Array
-    ) -> tuple[Gathered, Memory | None]:
+    def _gradients(self, slot: SlotState, train: Sequences, rows: Array) -> tuple[Gathered, Memory | None]:
         """Go through the micro-batches of one step, of the examples in rows (accumulate * B,).
 
         Returns:
@@ -378,7 +377,6 @@ class NetworkProgram:
             noise = Training(
                 rate=slot.free.values["dropout"],
                 seed=folded(slot.free.seed, (trained.step * micro + index).astype(jnp.uint32)),
-                record=record & (index == micro - 1),
             )
             chosen = at(train, jax.lax.dynamic_slice(rows, (index * size,), (size,)))
             # By the arrays and not by the vector: the gradient of a slice is a whole padded vector.
@@ -390,7 +388,7 @@ class NetworkProgram:
             outcome = jax.tree.map(jnp.add, outcome, part)
             return (gradients + layout.params.pack(more), layout.stats.pack(moved), outcome), after
 
-        start = (jnp.zeros_like(trained.params), trained.stats, nothing(self.settings.model.depth))
+        start = (jnp.zeros_like(trained.params), trained.stats, nothing())
         before = None
         if trained.carried is not None:
             before = Before(rows == trained.carried.following, trained.carried.memory)
@@ -417,7 +415,7 @@ class NetworkProgram:
         """
         model = self.layout.model(params, stats)
         memory = None if before is None else before.memory_of(model)
-        logits, norms, memory = model.carry(memory, chosen.inputs, self._lengths(chosen), noise)
+        logits, memory = model.carry(memory, chosen.inputs, self._lengths(chosen), noise)
         examples = jnp.ones(len(chosen.lengths))
         sums = self._sums(logits, chosen, examples)
         counted = jnp.maximum(sums.counted if counted is None else counted, 1)
@@ -430,7 +428,6 @@ class NetworkProgram:
             metric=sums.metric,
             counted=sums.counted,
             tokens=jnp.sum(chosen.lengths),
-            norms=norms,
             rate=jnp.float32(0),
         )
         return minimised, (_apart(model)[2], outcome, memory)

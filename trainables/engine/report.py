@@ -20,14 +20,13 @@ MOST_STEPS = 512
 
 
 class StepMetrics(NamedTuple):
-    """The report of one step; all fields but the norms are scalars.
+    """The report of one step; all fields are scalars.
 
     Attributes:
         loss: Mean over the counted predictions.
         metric: Sum over the counted predictions.
         counted: Number of sequences, or of steps with a target for an output by step.
         tokens: Unpadded steps read.
-        norms: (depth,) hidden-state norms; 0 unless recorded.
         rate: Learning rate outside the recurrence.
     """
 
@@ -35,7 +34,6 @@ class StepMetrics(NamedTuple):
     metric: Array
     counted: Array
     tokens: Array
-    norms: Array
     rate: Array
 
 
@@ -44,7 +42,6 @@ class Log(NamedTuple):
 
     Attributes:
         loss, metric, counted, tokens: Fields of `StepMetrics` for each step, (MOST_STEPS,).
-        norms: (depth,), norms of the last step.
         rate: Rate of the last step.
         step: Total number of updates of the slot.
         taken: Number of updates in this call.
@@ -55,20 +52,19 @@ class Log(NamedTuple):
     metric: Array
     counted: Array
     tokens: Array
-    norms: Array
     rate: Array
     step: Array
     taken: Array
     finite: Array
 
 
-def nothing(depth: int) -> StepMetrics:
+def nothing() -> StepMetrics:
     """Return the outcome of zero batches, to which others are added."""
     zero = jnp.float32(0)
-    return StepMetrics(zero, zero, zero, jnp.int32(0), jnp.zeros(depth), zero)
+    return StepMetrics(zero, zero, zero, jnp.int32(0), zero)
 
 
-def empty(depth: int) -> Log:
+def empty() -> Log:
     """Return a log of no steps."""
     column = jnp.zeros(MOST_STEPS)
     return Log(
@@ -76,7 +72,6 @@ def empty(depth: int) -> Log:
         metric=column,
         counted=column,
         tokens=column.astype(jnp.int32),
-        norms=jnp.zeros(depth),
         rate=jnp.float32(0),
         step=jnp.int32(0),
         taken=jnp.int32(0),
@@ -95,7 +90,6 @@ def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
         metric=written(log.metric, outcome.metric),
         counted=written(log.counted, outcome.counted),
         tokens=written(log.tokens, outcome.tokens),
-        norms=outcome.norms,
         rate=outcome.rate,
     )
 
@@ -110,7 +104,6 @@ class TrainReport:
         per_step: Losses and metrics of these steps, and of the earlier steps that `after` adds.
         learning_rate: Learning rate of the last step, outside the recurrence.
         tokens: Unpadded steps of sequences read.
-        hidden_norms: Mean Euclidean norm of x_t over the last batch and its unpadded steps, for each layer.
         finite: False if a loss or gradient was not finite: the slot is frozen at the step before it.
         train_seconds: Wall-clock time of its rounds without compilation, divided among the slots of a round.
         compile_seconds: Wall-clock time of compilation since the slot's last report.
@@ -122,7 +115,6 @@ class TrainReport:
     per_step: PerStep
     learning_rate: float
     tokens: int
-    hidden_norms: tuple[float, ...]
     finite: bool
     train_seconds: float
     compile_seconds: float
@@ -149,11 +141,14 @@ class TrainReport:
         """
         return replace(self, per_step=self.per_step.after(earlier))
 
-    def curve(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def curve(
+        self, scores: Mapping[str, float], norms: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
         """Return the new point of each curve by name.
 
         Args:
             scores: Scores of the validation after this training.
+            norms: Result of `Engine.hidden_norms` after this training.
         """
         # A program need not score its training examples, and its only score may be the loss.
         scored = [] if math.isnan(self.metric) else [name for name in scores if name != "loss"]
@@ -163,7 +158,7 @@ class TrainReport:
             "train/loss": self.loss,
             **trained,
             "learning_rate": self.learning_rate,
-            **{f"hidden_norm/layer_{k}": norm for k, norm in enumerate(self.hidden_norms)},
+            **{f"hidden_norm/{name}": value for name, value in (norms or {}).items()},
         }
 
 
@@ -184,7 +179,6 @@ def joined(calls: Sequence[tuple[Log, Stretch]], train_seconds: float, compile_s
         per_step=per_step,
         learning_rate=float(last.rate),
         tokens=sum(int(np.sum(log.tokens, dtype=np.int64)) for log in logs),
-        hidden_norms=tuple(float(norm) for norm in last.norms),
         finite=bool(last.finite),
         train_seconds=train_seconds,
         compile_seconds=compile_seconds,

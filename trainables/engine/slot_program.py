@@ -44,7 +44,7 @@ class SlotProgram(Protocol):
     """The program of one static choice.
 
     Attributes:
-        depth: Number of hidden-state norms that a step records.
+        depth: Number of layers whose hidden-state norms are known.
         batch: Examples of one step.
         evaluated: Number of examples that are evaluated at once.
         block: Number of examples that an evaluation sends to the device at once, a multiple of `evaluated`.
@@ -102,20 +102,20 @@ class SlotProgram(Protocol):
             seed: (2,) uint32.
         """
 
-    def step(
-        self, slot: SlotState, train: Examples, rows: Array, record: Array
-    ) -> tuple[SlotState, StepMetrics]:
+    def step(self, slot: SlotState, train: Examples, rows: Array) -> tuple[SlotState, StepMetrics]:
         """Take one optimiser step.
 
         Args:
             slot: Slot's state.
             train: All training examples.
             rows: (batch,) indices of the examples of the step.
-            record: Whether to compute the hidden-state norms.
         """
 
     def scorer(self, trained: Any) -> Scorer:
         """Return the functions that evaluate a slot."""
+
+    def hidden_norms(self, trained: Any, examples: Examples) -> Array:
+        """Return `trainables.model.hidden_norms` of each layer over some examples, (depth, 3)."""
 
     def apart(self, trained: Any) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by name, on the host."""

@@ -19,8 +19,6 @@ class ChunkedLayer(Layer):
     States may be large, so `run` returns their norms (L, 1) alone.
     """
 
-    states_at_hand = False
-
     @property
     @abstractmethod
     def chunk_size(self) -> int:

@@ -26,7 +26,6 @@ class GatedLayer(Layer):
         together: Sequences that run at the same time, under `vmap`.
     """
 
-    states_at_hand = False
     planes: bool = False
     algorithm: str
     together: int = 32

@@ -52,11 +52,6 @@ class Layer(nnx.Module):
     C_backward: nnx.Param
     D: nnx.Param
 
-    @property
-    def states_at_hand(self) -> bool:
-        """Return True if the outputs are computed from the states; if not, states cost extra."""
-        return True
-
     @final
     def __call__(self, u: Array, length: Array | None = None) -> Array:
         """Return the outputs (L, D) of a sequence u (L, D) with `length` true steps."""
@@ -186,6 +181,18 @@ class Layer(nnx.Module):
         flat = states.reshape(len(states), -1)
         return flat * 2**0.5 if self.in_pairs else flat
 
+    def head_norms(self, states: Array) -> Array:
+        """Return the norm of each head's part of real states (L, any), (L, H); one head by default."""
+        return jnp.linalg.norm(states, axis=-1, keepdims=True)
+
+    def expected_norms(self, length: int) -> Array | None:
+        """Return the root of E||x_t||^2 of each head after t = 1 to `length` steps, (length, H).
+
+        The inputs u_t are independent, with independent channels of mean 0 and variance 1. None by default:
+        the expectation is not known in closed form.
+        """
+        return None
+
     @abstractmethod
     def initial_state(self) -> Any:
         """Return the state before the first step."""
@@ -220,10 +227,12 @@ class DiagonalLayer(Layer):
     Attributes:
         algorithm: A name of `recurrence.ALGORITHMS`, or "auto".
         activations: Type of the recurrence's inputs and states.
+        heads: Number of heads H; each has the same number of consecutive channels.
     """
 
     algorithm: str
     activations: str = "float32"
+    heads: int = 1
 
     @property
     def may_grow(self) -> bool:
@@ -273,6 +282,23 @@ class DiagonalLayer(Layer):
         length = length if self.may_grow else None
         states = self.states(coefficients, inputs, reverse=True, length=length)
         return until(length, self.read(coefficients, states, backward=True))
+
+    def expected_norms(self, length: int) -> Array | None:
+        """Return the root of E||x_t||^2 of each head, (length, H); None if B is not a matrix.
+
+        E|x_t|^2 of a channel with the decay a and the row b of B is ||b||^2 times the sum of |a|^(2 k) for k
+        from 0 to t - 1.
+
+        Source: RotRNN, section 3.3 (there it is 1 - gamma^(2 t) for a head); LRU, section 3.4.
+        """
+        coefficients = self.coefficients()
+        if coefficients.into is None:
+            return None
+        of_inputs = jnp.sum(coefficients.into**2, axis=1).reshape(2, -1).sum(axis=0)
+        decay = jnp.sum(coefficients.decay**2, axis=0)
+        squared = of_inputs * jnp.cumsum(decay ** jnp.arange(length)[:, None], axis=0)
+        total = jnp.sum(squared.reshape(length, self.heads, -1), axis=-1)
+        return jnp.sqrt(2 * total if self.in_pairs else total)
 
     def initial_state(self) -> Array:
         """Return the zero state, planes (2, N)."""

@@ -132,11 +132,6 @@ class LDS(DiagonalLayer):
             out_backward=backward,
         )
 
-    @property
-    def states_at_hand(self) -> bool:
-        """Return True if the outputs are computed from the states."""
-        return not self.by_blocks
-
     def inputs(self, coefficients: Folded, u: Array) -> Array:
         """Return the scalar inputs (L, G): of each projection, or of each channel's system."""
         return u @ self.projections[...].T if self.copies else u

@@ -172,6 +172,10 @@ class LRU(DiagonalLayer):
         states = self.states(coefficients, inputs.at[0].add(coefficients.decay @ state))
         return self.read(coefficients, states, backward=False), states, states[-1]
 
+    def expected_norms(self, length: int) -> Array | None:
+        """Return the root of E||x_t||^2, (length, 1); None if dense."""
+        return None if self.dense else super().expected_norms(length)
+
     def initial_state(self) -> Array:
         """Return the zero state: planes (2, N), or (N,) if dense."""
         return jnp.zeros(len(self.A)) if self.dense else super().initial_state()

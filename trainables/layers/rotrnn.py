@@ -155,7 +155,7 @@ class RotRNN(DiagonalLayer):
         """
         size = head_size(d_state, heads)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
-        self.normalisation = normalisation
+        self.normalisation, self.heads = normalisation, heads
         self.gamma_log = _kind(train_gamma)(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
         self.theta = _kind(train_theta)(between(rngs.params(), (heads, size // 2), theta_init))
         key = rngs.params()
@@ -188,6 +188,13 @@ class RotRNN(DiagonalLayer):
             return super().real(states)
         rotated = states[:, 1].reshape(len(states), heads, -1)[:, :, :-1]
         return jnp.concatenate([states[:, 0], rotated.reshape(len(states), -1)], axis=1)
+
+    def head_norms(self, states: Array) -> Array:
+        """Return the norms of the heads, (L, H), of states (L, N) as `real` orders them."""
+        pairs = self.heads * ((self.B.shape[1] + 1) // 2)
+        parts = (states[:, :pairs], states[:, pairs:])
+        squared = (jnp.sum(part.reshape(len(states), self.heads, -1) ** 2, axis=-1) for part in parts)
+        return jnp.sqrt(sum(squared))
 
     def _power(self) -> Array:
         """Return Tr B^T B of each head, (H,)."""

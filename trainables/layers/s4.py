@@ -104,7 +104,6 @@ class S4(Layer):
     )
     in_pairs = True
     recurrent = frozenset({"log_Lambda_re", "Lambda_im", "P", "B", "log_step"})
-    states_at_hand = False
 
     def __init__(
         self,

@@ -66,7 +66,6 @@ class S4D(Layer):
     )
     in_pairs = True
     recurrent = frozenset({"log_A_re", "A_im", "log_step"})
-    states_at_hand = False
 
     def __init__(
         self,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import plotly.graph_objects as go
 
+from orchestrator.assignment import INITIAL_NORM, NORM
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, TrialRecord
 from orchestrator.ledger.sweeps.selection import ranked
@@ -17,7 +19,7 @@ from orchestrator.report.history import History
 from orchestrator.report.summary import Summary, TimeSpent
 from orchestrator.report.tuning import TuningComparison
 
-_NORM = re.compile(r"hidden_norm/layer_(\d+)")
+_NORM = re.compile(NORM + r"head/layer_(\d+)")
 _MANY = 100
 """Number of trials above which the curves in the background are thinned more."""
 
@@ -87,41 +89,63 @@ def _curves(
 
 
 def layers(history: History, keys: Sequence[str]) -> list[int]:
-    """Return the numbers of the layers with reported hidden norms."""
+    """Return the numbers of the layers with reported hidden-state norms."""
     names = {name for key in keys for row in history.reports.get(key, ()) for name in row.metrics}
     return sorted(int(match[1]) for match in map(_NORM.fullmatch, names) if match)
 
 
-def hidden_norms(history: History, key: str) -> go.Figure:
-    """Draw the hidden-state norm of each layer of one trial over its steps.
+def has_heads(history: History, key: str) -> bool:
+    """Return True if a head is a part of the state in any layer of a trial."""
+    return any(
+        _norms(history, key, f"head/layer_{layer}") != _norms(history, key, f"state/layer_{layer}")
+        for layer in layers(history, [key])
+    )
+
+
+def hidden_norms(history: History, key: str, of: str = "head") -> go.Figure:
+    """Draw the hidden-state norm of each layer of one trial over its steps, and the expected one dashed.
 
     Source: RotRNN, Figure 3.
+
+    Args:
+        history: The sweep.
+        key: Key of the trial.
+        of: "head", or "state" for the whole state, without its expected norm.
     """
     figure = go.Figure()
     numbers = layers(history, [key])
     for layer, colour in zip(numbers, style.shades(len(numbers)), strict=True):
-        name = f"hidden_norm/layer_{layer}"
-        rows = style.thinned([row for row in history.reports[key] if name in row.metrics])
-        figure.add_scatter(
-            x=[row.step for row in rows],
-            y=[row.metrics[name] for row in rows],
-            name=f"layer {layer}",
-            mode="lines+markers" if len(rows) < 60 else "lines",
-            line={"color": colour, "width": 2},
-        )
-    style.framed(figure, x="step", y="mean norm of the hidden state")
+        for name, shown, dash in ((of, f"layer {layer}", "solid"), ("expected", "expected", "dash")):
+            points = style.thinned(_norms(history, key, f"{name}/layer_{layer}"))
+            if not points or (name == "expected" and of != "head"):
+                continue
+            figure.add_scatter(
+                x=[step for step, _ in points],
+                y=[value for _, value in points],
+                name=shown if dash == "solid" else f"layer {layer}, {shown}",
+                mode="lines+markers" if len(points) < 60 and dash == "solid" else "lines",
+                line={"color": colour, "width": 2 if dash == "solid" else 1, "dash": dash},
+            )
+    style.framed(figure, x="step", y="mean norm of " + ("a head" if of == "head" else "the whole state"))
     return figure.update_yaxes(rangemode="tozero")
 
 
+def _norms(history: History, key: str, name: str) -> list[tuple[int, float]]:
+    """Return the points of a norm such as `head/layer_0`, from step 0 where it is known."""
+    rows = history.reports.get(key, ())
+    initial = [(0, row.metrics[INITIAL_NORM + name]) for row in rows if INITIAL_NORM + name in row.metrics]
+    return initial + [(row.step, row.metrics[NORM + name]) for row in rows if NORM + name in row.metrics]
+
+
 def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
-    """Draw the mean hidden-state norm of each layer over steps, with a band of one standard deviation.
+    """Draw the mean norm of a head of each layer over steps, with a band of one standard deviation.
 
     Steps that only one trial reported are left out.
     """
     figure = go.Figure()
     numbers = layers(history, keys)
     for layer, colour in zip(numbers, style.shades(len(numbers)), strict=True):
-        steps, means, deviations = spread(history, keys, f"hidden_norm/layer_{layer}")
+        steps, means, deviations = spread([_norms(history, key, f"head/layer_{layer}") for key in keys])
         band = {"color": colour, "width": 0}
         edges = np.concatenate([means + deviations, (means - deviations)[::-1]])
         group = f"layer {layer}"
@@ -138,20 +162,18 @@ def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
         )
         line = {"color": colour, "width": 2}
         figure.add_scatter(x=steps, y=means, name=group, mode="lines", line=line, legendgroup=group)
-    style.framed(figure, x="step", y="mean norm of the hidden state")
+    style.framed(figure, x="step", y="mean norm of a head")
     return figure.update_yaxes(rangemode="tozero")
 
 
-def spread(history: History, keys: Sequence[str], metric: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the steps of a metric, and its mean and sample standard deviation over the trials at each step.
+def spread(curves: Sequence[Sequence[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the steps of several curves, and their mean and sample standard deviation at each step.
 
-    All three have the shape `(steps,)`. Steps that only one trial reported are left out.
+    All three have the shape `(steps,)`. Steps that only one curve has are left out.
     """
     values: defaultdict[int, list[float]] = defaultdict(list)
-    for key in keys:
-        for row in history.reports.get(key, ()):
-            if metric in row.metrics:
-                values[row.step].append(row.metrics[metric])
+    for step, value in chain.from_iterable(curves):
+        values[step].append(value)
     steps = style.thinned(sorted(step for step, reported in values.items() if len(reported) > 1))
     means = [float(np.mean(values[step])) for step in steps]
     deviations = [float(np.std(values[step], ddof=1)) for step in steps]

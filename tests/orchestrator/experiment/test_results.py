@@ -586,7 +586,7 @@ def test_a_hypothesis_has_no_obstacle() -> None:
 
 
 def test_a_reported_metric_is_reduced() -> None:
-    norms = experiment("hidden_norm/layer_*", "drift")
+    norms = experiment("hidden_norm/head/layer_*", "drift")
     result = collected(norms, norms.arms[0], sweeps.history())
     assert len(result.values) == 1
     assert 0 < result.values[0] < 1

@@ -53,32 +53,41 @@ def test_of_many_trials_the_best_stand_out() -> None:
 def test_hidden_norms_by_layer_are_the_reports() -> None:
     trial = sweeps.trial(7)
     figure = curves.hidden_norms(sweeps.history(), trial.key)
-    assert [trace.name for trace in figure.data] == ["layer 0", "layer 1"]
-    for layer, trace in enumerate(figure.data):
-        rows = sweeps.reports(trial)
-        assert list(trace.x) == [row.step for row in rows]
-        assert list(trace.y) == [row.metrics[f"hidden_norm/layer_{layer}"] for row in rows]
+    names = ["layer 0", "layer 0, expected", "layer 1", "layer 1, expected"]
+    assert [trace.name for trace in figure.data] == names
+    rows = sweeps.reports(trial)
+    for trace, name in zip(
+        figure.data, ("head/layer_0", "expected/layer_0", "head/layer_1", "expected/layer_1"), strict=True
+    ):
+        assert list(trace.x) == [0, *(row.step for row in rows)]
+        assert list(trace.y) == [0.5, *(row.metrics[f"hidden_norm/{name}"] for row in rows)]
     assert figure.layout.yaxis.rangemode == "tozero"
+    whole = curves.hidden_norms(sweeps.history(), trial.key, "state")
+    assert [trace.name for trace in whole.data] == ["layer 0", "layer 1"]
+    assert list(whole.data[0].y)[1:] == [2 * y for y in figure.data[0].y[1:]]
+    assert curves.has_heads(sweeps.history(), trial.key)
 
 
 def test_spread_is_mean_and_sample_deviation() -> None:
     history = sweeps.history()
     keys = [sweeps.trial(n).key for n in (0, 2, 4, 6, 7)]
-    steps, means, deviations = curves.spread(history, keys, "hidden_norm/layer_1")
-    at_80 = [history.reports[key][1].metrics["hidden_norm/layer_1"] for key in keys]
+    of_trials = [
+        [(row.step, row.metrics["hidden_norm/head/layer_1"]) for row in history.reports[key]] for key in keys
+    ]
+    steps, means, deviations = curves.spread(of_trials)
+    at_80 = [points[1][1] for points in of_trials]
     assert list(steps) == [40, 80, 120, 160, 200]
     assert means[1] == pytest.approx(np.mean(at_80))
     assert deviations[1] == pytest.approx(np.std(at_80, ddof=1))
     figure = curves.hidden_norm_spread(history, keys)
     lines = [trace for trace in figure.data if trace.name]
     bands = [trace for trace in figure.data if trace.fill == "toself"]
-    assert list(lines[1].y) == list(means)
-    assert list(bands[1].y) == [*(means + deviations), *(means - deviations)[::-1]]
+    assert list(lines[1].y) == [0.5, *means]
+    assert list(bands[1].y) == [0.5, *(means + deviations), *(means - deviations)[::-1], 0.5]
 
 
 def test_steps_of_a_single_trial_have_no_spread() -> None:
-    trials = [sweeps.trial(0), sweeps.trial(1, "PRUNED")]
-    steps, _, _ = curves.spread(sweeps.history(trials), [t.key for t in trials], "hidden_norm/layer_0")
+    steps, _, _ = curves.spread([[(40, 1.0), (80, 2.0), (120, 3.0)], [(40, 1.5), (80, 1.0)]])
     assert list(steps) == [40, 80]
 
 

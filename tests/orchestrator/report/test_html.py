@@ -60,7 +60,7 @@ def test_the_report_has_every_part() -> None:
         "Failures",
         "Run it again",
     ]
-    assert len(figures_of(text)) == 10  # a slice for each of three hyperparameters
+    assert len(figures_of(text)) == 11  # norms of heads and of states, three slices
     assert all(figure["data"] for figure in figures_of(text))
     assert text.index("0.6359") < text.index("<h2>Leaderboard")
     assert "Not comparable with published figures" in text

@@ -403,7 +403,7 @@ def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destin
     batch = [
         events.trial_started(trial, sweeps.SPECIFICATION),
         events.points(report),
-        *events.sizes(report),
+        *events.first_report(report),
         events.metrics(trial.key, 11, dict.fromkeys(NAMES, math.nan), 1_790_000_001_000),
         events.trial_ended(trial.key, "COMPLETE", None, 10, 0.5, 1_790_000_002_000),
     ]

@@ -93,8 +93,10 @@ def test_the_analysis_has_the_time_and_the_norms_of_the_best_trial(reader: Clien
     assert found["best"] == f"{sweeps.SWEEP_ID}-7"
     assert found["importances"] == [], "five complete trials are too few"
     assert found["seconds"]["train"] == 3.0 * sum(trial.step // sweeps.INTERVAL for trial in sweeps.trials())
-    assert [norm["metric"] for norm in found["norms"]] == ["hidden_norm/layer_0", "hidden_norm/layer_1"]
-    assert [step for step, _ in found["norms"][0]["points"]] == [40, 80, 120, 160, 200]
+    assert [norm["metric"] for norm in found["norms"]] == [
+        f"hidden_norm/{name}/layer_{layer}" for name in ("expected", "head", "state") for layer in (0, 1)
+    ]
+    assert [step for step, _ in found["norms"][0]["points"]] == [0, 40, 80, 120, 160, 200]
     assert reader.send("GET", f"/api/v1/sweeps/{QUEUED}/analysis", "vera").status == 422
 
 
@@ -195,7 +197,7 @@ def test_curves_have_a_band_of_the_rest_and_a_choice_of_metrics(reader: Client) 
         (at_first[2] + at_first[3]) / 2,
         at_first[-1],
     ]
-    assert {"val/accuracy", "train/loss", "hidden_norm/layer_0"} <= set(answer["metrics"])
+    assert {"val/accuracy", "train/loss", "hidden_norm/head/layer_0"} <= set(answer["metrics"])
     other = reader.get(f"{SWEEP}/curves?metric=train/loss")
     assert (other["metric"], other["band"]) == ("train/loss", {"trials": 0, "points": []})
 

@@ -84,7 +84,7 @@ def memory_after(snapshot: Arrays) -> list[np.ndarray]:
 def after_reading(model: Model, places: np.ndarray) -> list[np.ndarray]:
     """Return the memory of a network after segments (steps, rows) that rows read as one sequence."""
     text = text_data().train.inputs[places.T].reshape(places.shape[1], -1)
-    carry = jax.jit(lambda text: model.carry(model.initial_memory(len(text)), text)[2])
+    carry = jax.jit(lambda text: model.carry(model.initial_memory(len(text)), text)[1])
     return [np.asarray(leaf) for leaf in jax.tree.leaves(carry(text))]
 
 
@@ -206,7 +206,7 @@ def test_evaluation_reads_streams(engine: Engine) -> None:
     assert each.mean() == pytest.approx(whole["bits"], rel=1e-5)
     length = -(-len(split) // STREAMS)
     model = model_of(settings)
-    read = jax.jit(lambda text: model(text[None], None)[0][0])
+    read = jax.jit(lambda text: model(text[None], None)[0])
     for start in range(0, len(split), length):
         text = split.inputs[start : start + length].reshape(-1)
         logits = np.asarray(jax.nn.log_softmax(read(text)), np.float64)

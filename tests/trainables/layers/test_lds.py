@@ -133,7 +133,6 @@ def test_auto_chooses_blocks_where_few_inputs_drive_many_states(
     )
     assert by_default.by_blocks is by_blocks
     assert not by_steps.by_blocks
-    assert by_steps.states_at_hand
 
 
 @pytest.mark.parametrize(
