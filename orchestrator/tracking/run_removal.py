@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import io
+import json
+import subprocess
+import sys
 from collections.abc import Collection
-from contextlib import redirect_stdout
 
 from mlflow import cli
 from mlflow.exceptions import MlflowException
 
+from orchestrator.errors import NoDatabase
+from orchestrator.process_secrets import redacted
 from orchestrator.tracking.address import is_server
 from orchestrator.tracking.database import connect
 
@@ -22,6 +25,9 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
     Args:
         uri: Tracking URI.
         run_ids: IDs of the runs.
+
+    Raises:
+        NoDatabase: MLflow could not delete the runs.
     """
     client, known = connect(uri), []
     for run_id in sorted(run_ids):
@@ -36,8 +42,23 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
         known.append(run_id)
     if not known or is_server(uri):
         return
-    with redirect_stdout(io.StringIO()):  # it prints one line for each run
-        cli.gc.main(
-            ["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", ",".join(known)],
-            standalone_mode=False,
+    # A process each, because MLflow keeps the first database that its `gc` opens. An address may hold a password.
+    command = [sys.executable, "-m", "orchestrator.tracking.run_removal"]
+    given = json.dumps({"uri": uri, "runs": known})
+    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        got = next(reversed(done.stderr.strip().splitlines()), "no message")
+        raise NoDatabase(
+            "mlflow gc", "must delete the runs of the sweep", redacted(got), "Run `gc --delete` again."
         )
+
+
+def main() -> None:
+    """Delete the runs that standard input names with their database, for good."""
+    given = json.load(sys.stdin)
+    uri, runs = given["uri"], ",".join(given["runs"])
+    cli.gc.main(["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", runs])
+
+
+if __name__ == "__main__":
+    main()

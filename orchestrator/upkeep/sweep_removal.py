@@ -8,27 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import Connection, Select, Table, delete, select
-
-from orchestrator.ledger.backup import ROW_FOLDERS, backup_file
+from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.people.audit import COMMAND_LINE, append
-from orchestrator.ledger.people.shelf import begin_removal
+from orchestrator.ledger.people.shelf import backed_up, begin_removal, forget
 from orchestrator.ledger.row_backup import renew, row_file, row_files
 from orchestrator.ledger.schema import lock_folder
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.ledger.tables import METADATA, SHELF, SWEEP, TRIAL
+from orchestrator.ledger.tables import SHELF
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
-
-REMOVED = "removed"
-"""Action of the entry of the audit log about the removal of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +88,7 @@ def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
             store.delete(path)
         else:
             orphans.delete(Path(path))
-    keys = _backed_up(ledger, sweep_id)
+    keys = backed_up(ledger, sweep_id)
     lease.check()
     if ledger.is_file:
         # Before the rows: a log without its rows would prove that the database has lost commits.
@@ -106,17 +98,7 @@ def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
         # A driver that creates and locks the next file refuses the sweep, which is marked as deleted.
         (lock_folder(ledger.address) / sweep_id).unlink(missing_ok=True)
 
-    def forget(connection: Connection) -> None:
-        of_trials = select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id)
-        for table in reversed(METADATA.sorted_tables):
-            if "sweep_id" in table.c:
-                connection.execute(delete(table).where(table.c.sweep_id == sweep_id))
-            elif "trial_key" in table.c:
-                connection.execute(delete(table).where(table.c.trial_key.in_(of_trials)))
-        connection.execute(delete(SWEEP).where(SWEEP.c.id == sweep_id))
-        append(connection, ledger.now(), COMMAND_LINE, REMOVED, sweep_id, bytes=contents.bytes)
-
-    ledger.transact(forget)
+    forget(ledger, sweep_id, contents.bytes)
     renew(ledger, SHELF, sweep_id)
     ledger.flush()
     return True
@@ -126,19 +108,3 @@ def renew_shelf(ledger: Ledger) -> None:
     """Delete the backup files of removed sweeps that a killed collection has left."""
     for file in row_files(ledger.address, SHELF) if ledger.is_file else ():
         renew(ledger, SHELF, unquote(file.stem))
-
-
-def _backed_up(ledger: Ledger, sweep_id: str) -> list[tuple[Table, str]]:
-    """Return the rows of a sweep with backup files of their own, except that of its deletion."""
-    found: list[tuple[Table, str]] = []
-    for table in ROW_FOLDERS:
-        if table is SHELF or "sweep_id" not in table.c:
-            continue
-        [key] = table.primary_key.columns
-        query = select(key).where(table.c.sweep_id == sweep_id)
-        found += [(table, each) for each in ledger.query(partial(_keys, query))]
-    return found
-
-
-def _keys(query: Select[Any], connection: Connection) -> Sequence[str]:
-    return connection.execute(query).scalars().all()

@@ -57,7 +57,7 @@ elif moment == "log":
             os.kill(os.getpid(), signal.SIGKILL)
 elif moment == "rows":
     Ledger.transact = lambda ledger, write, of=Ledger.transact: (
-        killing(of)(ledger, write) if write.__name__ == "forget" else of(ledger, write)
+        killing(of)(ledger, write) if write.__name__ == "delete_rows" else of(ledger, write)
     )
 maintenance.collect_garbage(delete=True, root=root)
 """
