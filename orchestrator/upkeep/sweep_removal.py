@@ -1,34 +1,22 @@
 """Removal of a deleted sweep: its checkpoints, its runs in MLflow, its files, and last its rows.
 
-Everything is deleted under the lease of the sweep. The row that marks the sweep as deleted goes with its
-other rows in the last transaction, so a collection that is killed is completed by the next one.
+Everything is deleted under the lease of the sweep, whose deletion stays in the ledger until nothing else is
+left, so a collection that is killed is completed by the next one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
-from sqlalchemy import Connection, Select, Table, delete, select
-
-from orchestrator.ledger.backup import ROW_FOLDERS, backup_file
+from orchestrator.ledger.erasure import erase
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.people.audit import COMMAND_LINE, append
 from orchestrator.ledger.people.shelf import begin_removal
-from orchestrator.ledger.row_backup import renew, row_file, row_files
-from orchestrator.ledger.schema import lock_folder
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.ledger.tables import METADATA, SHELF, SWEEP, TRIAL
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
-
-REMOVED = "removed"
-"""Action of the entry of the audit log about the removal of a sweep."""
 
 
 @dataclass(frozen=True)
@@ -96,49 +84,5 @@ def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
             store.delete(path)
         else:
             orphans.delete(Path(path))
-    keys = _backed_up(ledger, sweep_id)
-    lease.check()
-    if ledger.is_file:
-        # Before the rows: a log without its rows would prove that the database has lost commits.
-        backup_file(ledger.address, sweep_id).unlink(missing_ok=True)
-        for table, key in keys:
-            row_file(ledger.address, table, key).unlink(missing_ok=True)
-        # A driver that creates and locks the next file refuses the sweep, which is marked as deleted.
-        (lock_folder(ledger.address) / sweep_id).unlink(missing_ok=True)
-
-    def forget(connection: Connection) -> None:
-        of_trials = select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id)
-        for table in reversed(METADATA.sorted_tables):
-            if "sweep_id" in table.c:
-                connection.execute(delete(table).where(table.c.sweep_id == sweep_id))
-            elif "trial_key" in table.c:
-                connection.execute(delete(table).where(table.c.trial_key.in_(of_trials)))
-        connection.execute(delete(SWEEP).where(SWEEP.c.id == sweep_id))
-        append(connection, ledger.now(), COMMAND_LINE, REMOVED, sweep_id, bytes=contents.bytes)
-
-    ledger.transact(forget)
-    renew(ledger, SHELF, sweep_id)
-    ledger.flush()
+    erase(lease, ledger, sweep_id, contents.bytes)
     return True
-
-
-def renew_shelf(ledger: Ledger) -> None:
-    """Delete the backup files of removed sweeps that a killed collection has left."""
-    for file in row_files(ledger.address, SHELF) if ledger.is_file else ():
-        renew(ledger, SHELF, unquote(file.stem))
-
-
-def _backed_up(ledger: Ledger, sweep_id: str) -> list[tuple[Table, str]]:
-    """Return the rows of a sweep with backup files of their own, except that of its deletion."""
-    found: list[tuple[Table, str]] = []
-    for table in ROW_FOLDERS:
-        if table is SHELF or "sweep_id" not in table.c:
-            continue
-        [key] = table.primary_key.columns
-        query = select(key).where(table.c.sweep_id == sweep_id)
-        found += [(table, each) for each in ledger.query(partial(_keys, query))]
-    return found
-
-
-def _keys(query: Select[Any], connection: Connection) -> Sequence[str]:
-    return connection.execute(query).scalars().all()
