@@ -11,6 +11,7 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import Deletion, DiskUse
 from orchestrator.client.names import one_of
 from orchestrator.errors import Busy, counted
+from orchestrator.ledger.erasure import renew_shelf
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.shelf import shelved
 from orchestrator.ledger.queue.submissions import submissions
@@ -144,7 +145,7 @@ def collect_garbage(
     garbage: list[Garbage] = []
     busy: list[Busy] = []
     with workspace.ledger() as ledger:
-        sweep_removal.renew_shelf(ledger)
+        renew_shelf(ledger)
         deleted = [entry.sweep_id for entry in shelved(ledger).values() if entry.shelf == "deleted"]
         for sweep_id in deleted:
             try:

@@ -42,7 +42,7 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
         known.append(run_id)
     if not known or is_server(uri):
         return
-    # A process each, because MLflow keeps the first database that its `gc` opens. An address may hold a password.
+    # A process each, because MLflow keeps the first database that its `gc` opens; not by argument: a password.
     command = [sys.executable, "-m", "orchestrator.tracking.run_removal"]
     given = json.dumps({"uri": uri, "runs": known})
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)

@@ -1,7 +1,7 @@
 """Removal of a deleted sweep: its checkpoints, its runs in MLflow, its files, and last its rows.
 
-Everything is deleted under the lease of the sweep. The row that marks the sweep as deleted goes with its
-other rows in the last transaction, so a collection that is killed is completed by the next one.
+Everything is deleted under the lease of the sweep, whose deletion stays in the ledger until nothing else is
+left, so a collection that is killed is completed by the next one.
 """
 
 from __future__ import annotations
@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
-from orchestrator.ledger.backup import backup_file
+from orchestrator.ledger.erasure import erase
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.people.shelf import backed_up, begin_removal, forget
-from orchestrator.ledger.row_backup import renew, row_file, row_files
-from orchestrator.ledger.schema import lock_folder
+from orchestrator.ledger.people.shelf import begin_removal
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.ledger.tables import SHELF
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.upkeep import orphans
@@ -88,23 +84,5 @@ def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
             store.delete(path)
         else:
             orphans.delete(Path(path))
-    keys = backed_up(ledger, sweep_id)
-    lease.check()
-    if ledger.is_file:
-        # Before the rows: a log without its rows would prove that the database has lost commits.
-        backup_file(ledger.address, sweep_id).unlink(missing_ok=True)
-        for table, key in keys:
-            row_file(ledger.address, table, key).unlink(missing_ok=True)
-        # A driver that creates and locks the next file refuses the sweep, which is marked as deleted.
-        (lock_folder(ledger.address) / sweep_id).unlink(missing_ok=True)
-
-    forget(ledger, sweep_id, contents.bytes)
-    renew(ledger, SHELF, sweep_id)
-    ledger.flush()
+    erase(lease, ledger, sweep_id, contents.bytes)
     return True
-
-
-def renew_shelf(ledger: Ledger) -> None:
-    """Delete the backup files of removed sweeps that a killed collection has left."""
-    for file in row_files(ledger.address, SHELF) if ledger.is_file else ():
-        renew(ledger, SHELF, unquote(file.stem))

@@ -6,22 +6,16 @@ user undoes the deletion or a garbage collection removes the sweep with all of i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Mapping
 
-from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from orchestrator.errors import Busy, WrongState
-from orchestrator.ledger.backup import ROW_FOLDERS
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.people.audit import COMMAND_LINE, Asked, append
+from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import Shelf, Shelved
 from orchestrator.ledger.row_backup import renew
-from orchestrator.ledger.tables import METADATA, SHELF, SUBMISSION, SWEEP, TRIAL
-
-REMOVED = "removed"
-"""Action of the entry of the audit log about the removal of a sweep."""
+from orchestrator.ledger.tables import SHELF, SUBMISSION, SWEEP
 
 REMOVING = "removing"
 """Place of a deleted sweep from the beginning of its removal on, which cannot be undone."""
@@ -106,41 +100,3 @@ def check_not_deleted(connection: Connection, sweep_id: str) -> None:
     if connection.execute(_SEEN, {"sweep_id": sweep_id}).scalar_one_or_none() in ("deleted", REMOVING):
         remedy = f"Undo it with `delete {sweep_id} --undo`, or submit the file with --new."
         raise WrongState(sweep_id, "must not be deleted to run", "", remedy)
-
-
-def backed_up(ledger: Ledger, sweep_id: str) -> list[tuple[Table, str]]:
-    """Return the table and the key of rows of a sweep with backup files, except that of its deletion."""
-    found: list[tuple[Table, str]] = []
-    for table in ROW_FOLDERS:
-        if table is SHELF or "sweep_id" not in table.c:
-            continue
-        [key] = table.primary_key.columns
-        query = select(key).where(table.c.sweep_id == sweep_id)
-        found += [(table, each) for each in ledger.query(partial(_keys, query))]
-    return found
-
-
-def _keys(query: Select[Any], connection: Connection) -> Sequence[str]:
-    return connection.execute(query).scalars().all()
-
-
-def forget(ledger: Ledger, sweep_id: str, size: int) -> None:
-    """Delete all rows of a sweep in one transaction, with an entry in the audit log.
-
-    Args:
-        ledger: Ledger of the sweep.
-        sweep_id: ID of the sweep.
-        size: Size of its removed files in bytes, for the entry.
-    """
-
-    def delete_rows(connection: Connection) -> None:
-        of_trials = select(TRIAL.c.key).where(TRIAL.c.sweep_id == sweep_id)
-        for table in reversed(METADATA.sorted_tables):
-            if "sweep_id" in table.c:
-                connection.execute(delete(table).where(table.c.sweep_id == sweep_id))
-            elif "trial_key" in table.c:
-                connection.execute(delete(table).where(table.c.trial_key.in_(of_trials)))
-        connection.execute(delete(SWEEP).where(SWEEP.c.id == sweep_id))
-        append(connection, ledger.now(), COMMAND_LINE, REMOVED, sweep_id, bytes=size)
-
-    ledger.transact(delete_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import AUDIT, METADATA
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking.database import connect
 from tests import sweeps
 
 MOMENTS = ("runs", "files", "log", "rows")
@@ -34,7 +36,8 @@ from pathlib import Path
 from orchestrator.api import maintenance
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.tracking import run_removal
-from orchestrator.upkeep import orphans, sweep_removal
+from orchestrator.ledger import erasure
+from orchestrator.upkeep import orphans
 
 def killing(function):
     def call(*arguments, **options):
@@ -48,7 +51,7 @@ if moment == "runs":
 elif moment == "files":
     orphans.delete = killing(orphans.delete)
 elif moment == "log":
-    sweep_removal.backup_file = lambda *given, of=sweep_removal.backup_file: Removed(of(*given))
+    erasure.backup_file = lambda *given, of=erasure.backup_file: Removed(of(*given))
     class Removed:
         def __init__(self, path):
             self.path = path
@@ -57,16 +60,25 @@ elif moment == "log":
             os.kill(os.getpid(), signal.SIGKILL)
 elif moment == "rows":
     Ledger.transact = lambda ledger, write, of=Ledger.transact: (
-        killing(of)(ledger, write) if write.__name__ == "delete_rows" else of(ledger, write)
+        killing(of)(ledger, write) if write.__name__ == "forget" else of(ledger, write)
     )
 maintenance.collect_garbage(delete=True, root=root)
 """
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow, which takes seconds to create."""
+    file = tmp_path_factory.mktemp("template") / "mlflow.db"
+    connect(f"sqlite:///{file}")
+    return file
+
+
 @pytest.fixture
-def paths(tmp_path: Path) -> Paths:
+def paths(tmp_path: Path, template: Path) -> Paths:
     """A root with a finished sweep, its runs in MLflow, its logs, its report and its note."""
     paths = sweeps.filled(tmp_path / "mlruns")
+    shutil.copy(template, paths.root / "mlflow.db")
     client = MlflowClient(paths.tracking_uri)
     experiment = client.create_experiment("retrieval", str(paths.artifacts / "1"))
     ledger = Ledger.open(paths.ledger_url)
