@@ -169,7 +169,8 @@ def _changed(ledger: Ledger, name: str, write: Callable[[Connection], User]) -> 
                     keep(ledger.address, SERVICE_USER, dict(row))
         return user
 
-    written = ledger.retried(attempt)
+    with ledger.in_place():
+        written = ledger.retried(attempt)
     ledger.flush()
     return written
 
