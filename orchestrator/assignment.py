@@ -161,6 +161,19 @@ class SavedCheckpoint:
 
 
 @dataclass(frozen=True)
+class LoggedTexts:
+    """What a script has logged with MLflow besides metrics, since the outcome before.
+
+    Attributes:
+        parameters: Parameters by name.
+        tags: Tags by name.
+    """
+
+    parameters: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """A worker's report of an interval, or of its failure to train one.
 
@@ -184,6 +197,7 @@ class Outcome:
         alone: Whether, beside `queued`, the engine trains nothing else until the attempt's next report.
         complete: Whether a function or a command, and with it the trial, has ended before its last step.
         loan: Id of the loan of the process that answers, or '' if the process is Tune's.
+        logged: Parameters and tags that the script has logged with MLflow, or None.
     """
 
     attempt_id: str
@@ -202,6 +216,7 @@ class Outcome:
     alone: bool = False
     complete: bool = False
     loan: str = ""
+    logged: LoggedTexts | None = None
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""
@@ -213,5 +228,9 @@ class Outcome:
     def from_result(result: dict[str, Any]) -> Outcome:
         """Return the outcome in a result dictionary."""
         fields = dict(result["outcome"])
-        saved = fields.pop("checkpoint")
-        return Outcome(**fields, checkpoint=SavedCheckpoint(**saved) if saved else None)
+        saved, logged = fields.pop("checkpoint"), fields.pop("logged")
+        return Outcome(
+            **fields,
+            checkpoint=SavedCheckpoint(**saved) if saved else None,
+            logged=LoggedTexts(**logged) if logged else None,
+        )

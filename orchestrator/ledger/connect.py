@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, DisconnectionError, OperationalError
 
 from orchestrator.errors import BadInput, Damaged, NoDatabase, NoSpace
 from orchestrator.ledger.prepared import command
@@ -57,6 +57,7 @@ NOTIFY_SECONDS = 5.0
 """Seconds of an outage before it is reported."""
 
 WRITING = "ledger_write"
+FILE_IDENTITY = "ledger_file"
 NETWORK_FILE_SYSTEMS = frozenset(
     {"nfs", "nfs4", "cifs", "smb", "smb3", "smbfs", "afpfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs"}
     | {"glusterfs", "fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.ceph", "fuse.juicefs"}
@@ -138,6 +139,7 @@ def connect(address: URL) -> Engine:
         engine = create_engine(address, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS})
         event.listen(engine, "connect", configure_sqlite)
         event.listen(engine, "begin", begin_sqlite)
+        _leave_replaced_files(engine, database_file(address))
         return engine
     try:
         engine = create_engine(
@@ -152,6 +154,40 @@ def connect(address: URL) -> Engine:
         raise BadInput(where, must, "", "Install the extra `postgres`.") from None
     event.listen(engine, "connect", _configure_postgresql)
     return engine
+
+
+def _leave_replaced_files(engine: Engine, file: Path) -> None:
+    """Close a pooled connection of SQLite when it is taken, if `recover` has replaced its file meanwhile."""
+
+    def note(_dialect: Any, record: Any, _arguments: Any, _options: Any) -> None:
+        # Before the file is opened: a replacement between the two costs one more connection.
+        record.info[FILE_IDENTITY] = file_identity(file)
+
+    def compare(_connection: Any, record: Any, _proxy: Any) -> None:
+        if is_replaced(record.info[FILE_IDENTITY], file):
+            raise DisconnectionError("recover has replaced the file")
+
+    event.listen(engine, "do_connect", note)
+    event.listen(engine, "checkout", compare)
+
+
+def file_identity(file: Path) -> tuple[int, int] | None:
+    """Return the device and the inode of a file, or None if it does not exist."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def is_replaced(opened: tuple[int, int] | None, file: Path) -> bool:
+    """Return True if another file is at the path of an open one; False also if no file is there.
+
+    Args:
+        opened: Identity of the open file.
+        file: Path from which it was opened.
+    """
+    return (present := file_identity(file)) is not None and present != opened
 
 
 def flush(address: URL) -> None:

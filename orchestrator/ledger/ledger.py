@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import fcntl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -51,7 +53,7 @@ from orchestrator.ledger.rows import (
     curve_points,
     opened,
 )
-from orchestrator.ledger.schema import ledger_id, migrate
+from orchestrator.ledger.schema import RECOVERY_LOCK, ledger_id, lock_folder, migrate
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
@@ -445,7 +447,24 @@ class Ledger:
             with self.writer() as connection, connection.begin():
                 return write(connection)
 
-        return self.retried(attempt)
+        with self.in_place():
+            return self.retried(attempt)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Keep `recover` from replacing a SQLite file within a `with` block, which it waits for.
+
+        Every change without a lease is made in one, from the beginning of its transaction until the backup
+        holds its rows: what is written to the replaced file, or misses the backup, is lost.
+        """
+        if not self.is_file:
+            yield
+            return
+        folder = lock_folder(self.address)
+        make_folder(folder)
+        with (folder / RECOVERY_LOCK).open("a") as shared:
+            fcntl.flock(shared, fcntl.LOCK_SH)
+            yield
 
     def flush(self) -> None:
         """Make every commit so far survive a power failure, not only the end of this process."""

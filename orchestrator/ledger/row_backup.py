@@ -89,8 +89,27 @@ def kept(file: Path) -> Row | None:
     return row
 
 
+@contextmanager
+def renewing(ledger: Ledger, table: Table, key: str) -> Iterator[None]:
+    """Bring the file of a row up to date after a `with` block that changes the row, and flush both.
+
+    `recover` does not replace the database meanwhile.
+
+    Args:
+        ledger: Ledger of the row.
+        table: Table of the row.
+        key: Primary key of the row.
+    """
+    with ledger.in_place():
+        yield
+        renew(ledger, table, key)
+        ledger.flush()
+
+
 def renew(ledger: Ledger, table: Table, key: str) -> None:
     """Bring the file of a row up to date after a commit; delete it if the row is gone.
+
+    The caller holds a lease, or keeps the database in place.
 
     Args:
         ledger: Ledger of the row.

@@ -41,7 +41,10 @@ HEAD = "0001"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
 RECOVERY_LOCK = "recovery"
-"""A driver shares this lock while it holds a lease; `recover` holds it alone while it replaces the file."""
+"""A driver shares this lock while it holds a lease, and every other process while it changes rows.
+
+`recover` holds it alone while it rebuilds and replaces the file.
+"""
 # Any number that no other program of the server locks; the digits spell "sweep" on a telephone.
 ADVISORY_LOCK = 79337
 

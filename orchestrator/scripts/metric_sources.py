@@ -20,6 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from orchestrator.assignment import LoggedTexts
 from orchestrator.scripts.reported_folder import own_file
 from trainables.errors import Refusal
 
@@ -45,6 +46,9 @@ MOST_NAMES, LONGEST_NAME = 2_000, 250
 """Largest number and length of the names of metrics that a script may log with MLflow; an attempt records
 fewer."""
 
+MOST_TEXTS, LONGEST_TEXT = 200, 8_000
+"""Largest number of parameters, and of tags, that an attempt keeps, and the length at which each is cut."""
+
 SILENT_SECONDS = 10.0
 """Time limit for a connection to `MlflowCalls` that sends nothing."""
 
@@ -57,6 +61,10 @@ class MetricSource(ABC):
 
     def print(self, lines: str) -> None:  # noqa: B027 - most sources ignore it
         """Take lines that the script has printed; another thread calls this."""
+
+    def logged(self) -> LoggedTexts | None:
+        """Return the parameters and tags that were logged since the last call, or None."""
+        return None
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
         """Release what the source holds, after the end of the script."""
@@ -393,8 +401,8 @@ class MlflowCalls(MetricSource):
 
     A server on this machine answers the calls of MLflow's REST API. It knows one experiment and one run,
     whose random id protects it from other users of the machine: every experiment and every run that the
-    script creates are these. An answer waits for nothing. Parameters, tags and the like are not kept, and
-    artifacts and models are written to a folder of the script.
+    script creates are these. An answer waits for nothing. Parameters and tags are kept for the run of the
+    trial; the client itself writes artifacts and models to a folder of the script.
 
     Args:
         artifacts: Folder of the artifacts.
@@ -409,6 +417,7 @@ class MlflowCalls(MetricSource):
         self._pending = PendingMetrics(needed, None)
         self._latest: dict[str, int] = {}
         self._repeated: set[int] = set()
+        self._texts, self._new_texts = LoggedTexts(), LoggedTexts()
         self._logged_at = 0.0
         self._lock = threading.Lock()
         place = artifacts.as_uri()
@@ -468,6 +477,41 @@ class MlflowCalls(MetricSource):
                 elif name in self._needed:
                     self._repeated.add(step)
 
+    def log_texts(
+        self, parameters: Collection[Mapping[str, Any]], tags: Collection[Mapping[str, Any]]
+    ) -> None:
+        """Take parameters and tags of a call, each with a key and a value.
+
+        The first value of a parameter counts, and the last one of a tag. MLflow's own tags, which begin with
+        `mlflow.`, are those of the trial.
+
+        Raises:
+            ValueError: A parameter has another value already, or a name is too long.
+        """
+        named = [(str(one["key"]), str(one["value"])[:LONGEST_TEXT]) for one in parameters]
+        tagged = [(str(one["key"]), str(one["value"])[:LONGEST_TEXT]) for one in tags]
+        if max((len(name) for name, _ in (*named, *tagged)), default=0) > LONGEST_NAME:
+            raise ValueError(f"a parameter and a tag must have a name of at most {LONGEST_NAME} characters")
+        with self._lock:
+            known = self._texts
+            for name, value in named:
+                if known.parameters.get(name, value) != value:
+                    must = f"the parameter {name} must keep its value {known.parameters[name]!r:.80}"
+                    raise ValueError(f"{must} (got {value!r:.80})")
+                if name not in known.parameters and len(known.parameters) < MOST_TEXTS:
+                    known.parameters[name] = self._new_texts.parameters[name] = value
+            for name, value in tagged:
+                if name.startswith("mlflow.") or known.tags.get(name) == value:
+                    continue
+                if name in known.tags or len(known.tags) < MOST_TEXTS:
+                    known.tags[name] = self._new_texts.tags[name] = value
+
+    def logged(self) -> LoggedTexts | None:
+        """Return the parameters and tags that were logged since the last call, or None."""
+        with self._lock:
+            new, self._new_texts = self._new_texts, LoggedTexts()
+        return new if new.parameters or new.tags else None
+
     def reports(self, *, ended: bool) -> list[bytes]:
         """Return the reports of the steps that are complete, and an empty one of a step that was repeated."""
         with self._lock:
@@ -505,22 +549,32 @@ class _MlflowCall(BaseHTTPRequestHandler):
             self._answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": message})
 
     def do_POST(self) -> None:
-        """Take metrics; accept anything else."""
+        """Take metrics, parameters and tags; accept anything else."""
         call = self._call()
         try:
             size = int(self.headers.get("Content-Length") or 0)
             if size > LONGEST_READ:
                 raise ValueError(f"a call must be shorter than {LONGEST_READ} bytes")
             document = json.loads(self.rfile.read(size) or b"{}")
-            if self.source.run in (document.get("run_id"), document.get("run_uuid")):
-                if call == "runs/log-metric":
-                    self.source.log([document])
-                elif call == "runs/log-batch":
-                    self.source.log(document.get("metrics") or ())
+            if call == "runs/create":
+                self.source.log_texts((), document.get("tags") or ())
+            elif self.source.run in (document.get("run_id"), document.get("run_uuid")):
+                self._take(call, document)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             self._answer(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(error)})
         else:
             self._answer(200, self.source.answers.get(call, {}))
+
+    def _take(self, call: str, document: Mapping[str, Any]) -> None:
+        if call == "runs/log-metric":
+            self.source.log([document])
+        elif call == "runs/log-parameter":
+            self.source.log_texts([document], ())
+        elif call == "runs/set-tag":
+            self.source.log_texts((), [document])
+        elif call == "runs/log-batch":
+            self.source.log_texts(document.get("params") or (), document.get("tags") or ())
+            self.source.log(document.get("metrics") or ())
 
     do_PATCH = do_POST  # noqa: N815 - the name that the base class calls
 

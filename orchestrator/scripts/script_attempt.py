@@ -24,6 +24,7 @@ from orchestrator.assignment import (
     OUT_OF_GPU_MEMORY,
     SIZE,
     Assignment,
+    LoggedTexts,
     Outcome,
     SavedCheckpoint,
 )
@@ -287,7 +288,8 @@ class ScriptAttempt:
             self._source = self._source_of_metrics(resumed)
             own = {} if self._source is None else self._source.variables
             if own:
-                self._log.write("what it logs with MLflow is not kept, except for metrics, its reports")
+                kept = "metrics, which are its reports, parameters and tags"
+                self._log.write(f"of what it logs with MLflow, {kept} are kept; artifacts and models are not")
             variables = {**with_access(assignment.tracking), **own}
             rank = others.start() if others is not None else ALONE
             self._process = ScriptProcess(
@@ -345,7 +347,7 @@ class ScriptAttempt:
                 if report.step > self._recorded:
                     outcome = self._outcome(report, interrupted=self._asked_to_leave)
                     if report.step < self._settings.training.steps:
-                        return outcome
+                        return replace(outcome, logged=self._logged())
                     self._last = outcome
                     return self._finished(outcome)
                 self._answer(report.step, go_on=True)  # an earlier attempt has reported this step
@@ -399,7 +401,11 @@ class ScriptAttempt:
             self._log.write(f"ended after its last report: {_over(end.limit)}")
         elif end.code != 0 and not self._asked_to_leave:
             self._log.write(f"ended after its last report with {self._reason(end, self._tail)}")
-        return last
+        return replace(last, logged=self._logged())
+
+    def _logged(self) -> LoggedTexts | None:
+        """Return the parameters and tags that the script has logged with MLflow since the last outcome."""
+        return None if self._source is None else self._source.logged()
 
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -632,7 +638,12 @@ class ScriptAttempt:
                 remedy = "Correct `trainable.metrics`: nothing was found for the metrics of the objective."
             raise Refusal("the script", must, "", remedy)
         return Outcome(
-            self._assignment.attempt_id, self._saved.step, done=True, checkpoint=self._saved, complete=True
+            self._assignment.attempt_id,
+            self._saved.step,
+            done=True,
+            checkpoint=self._saved,
+            complete=True,
+            logged=self._logged(),
         )
 
     def _check_end(self, end: End, tail: Sequence[str], where: str = "") -> None:

@@ -548,12 +548,13 @@ def _commit(
     at = writer.next_report_at()
     # The event has the report's time, so that it can be made again from the report.
     report = ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at)
+    noted = [] if outcome.logged is None else [events.logged(key, outcome.logged, events.milliseconds(at))]
     return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[events.points(report), *events.first_report(report)] if outcome.metrics else [],
+        events=[*([events.points(report), *events.first_report(report)] if outcome.metrics else []), *noted],
         node=outcome.node,
         stored=store.urls_under(url),
         at=at,

@@ -5,7 +5,8 @@ one of six kinds:
 
     start      a run starts, or is resumed: name, parameters, tags
     metrics    one point on each of several curves, at one step, which repeats a report or an evaluation
-    tags       texts about a run; a later value replaces an earlier one
+    tags       texts about a run; a later value replaces an earlier one. With parameters that a script has
+               logged, of which the first value counts
     artifact   a file, a folder or a text to keep with the run
     model      a checkpoint of the run becomes a version of a registered model
     end        a run ends: status, tags, last points
@@ -35,7 +36,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.assignment import INITIAL_NORM, NORM, SIZE
+from orchestrator.assignment import INITIAL_NORM, NORM, SIZE, LoggedTexts
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import (
@@ -68,6 +69,12 @@ RUN_NAME = "mlflow.runName"
 """Tag that renames a run."""
 
 _REPORTED = "reported:"
+_RESERVED = frozenset({"task", "layer"})
+_RESERVED_PREFIXES = (
+    *(OWN, _REPORTED, SIZE, "mlflow.", "sweep.", "trial.", "note.", "attempt.", "segment.", "non-finite."),
+)
+"""Names, and prefixes of the names, of the tags that the service sets on the run of a trial."""
+
 _SIZES = frozenset(SIZE + name for name in SIZES)
 _DURATIONS = frozenset({"seconds/train", "seconds/compile", "seconds/evaluate"})
 """Durations that the service itself measures; a script may report others with the same prefix."""
@@ -221,6 +228,18 @@ def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
     return Event("tags", run, {"tags": _texts(values)}, at_ms)
 
 
+def logged(run: str, texts: LoggedTexts, at_ms: int) -> Event:
+    """Add parameters and tags that a script has logged with MLflow to the run of its trial.
+
+    Tags with names that are reserved for the service get a prefix.
+    """
+    named = {
+        f"{_REPORTED}{name}" if name in _RESERVED or name.startswith(_RESERVED_PREFIXES) else name: value
+        for name, value in texts.tags.items()
+    }
+    return Event("tags", run, {"tags": _texts(named), "parameters": _texts(texts.parameters)}, at_ms)
+
+
 def noted(note: Note, description: str = "") -> Event:
     """Set the note of a sweep or a trial as the description of its run, and as tags.
 
@@ -363,6 +382,7 @@ class RunUpdate:
         name: Name of the run, or None if the batch does not start it.
         started_ms: Start of the run, in milliseconds since 1970.
         parameters: Hyperparameters as texts.
+        logged: Parameters that a script has logged; of two values for one parameter the first one is kept.
         tags: Texts; of two values for one tag the later one is kept.
         points: Points of the curves, in the order of the events.
         artifacts: Payloads of `artifact` events.
@@ -376,6 +396,7 @@ class RunUpdate:
     name: str | None = None
     started_ms: int | None = None
     parameters: dict[str, str] = field(default_factory=dict)
+    logged: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     artifacts: list[Mapping[str, Any]] = field(default_factory=list)
@@ -408,6 +429,8 @@ def fold(run: str, events: Sequence[Event]) -> RunUpdate:
                 _fold_points(change, event)
             case "tags":
                 change.tags |= legal_names(event.payload["tags"], TAG_LENGTH)
+                named = legal_names(event.payload.get("parameters", {}), PARAMETER_LENGTH)
+                change.logged = {**named, **change.logged}
             case "artifact":
                 change.artifacts.append(event.payload)
             case "model":

@@ -8,7 +8,7 @@
   is created again.
 - The time of a point is fixed in its event. MLflow's database keeps one row for each (run, name, time, step,
   value), so a point that is sent twice is stored once.
-- Parameters never change, tags are set, artifacts are overwritten, and the last status is kept.
+- A parameter keeps its first value, tags are set, artifacts are overwritten, and the last status is kept.
 - A version of a model is looked up by the digest of its checkpoint before it is created.
 
 This module imports neither JAX nor Ray nor Optuna.
@@ -200,6 +200,11 @@ class MlflowSink:
         self._may_write()
         run_id, known = self._runs[change.run], change.run not in self._fresh
         self._fresh.discard(change.run)
+        if change.logged:
+            # MLflow refuses another value of a parameter, as of one that a further attempt logs.
+            present = self._client.get_run(run_id).data.params
+            new = {name: value for name, value in change.logged.items() if name not in present}
+            change.parameters = {**new, **change.parameters}
         self._write_values(run_id, change, tags=change.tags if known else {})
         if change.dataset:
             self._client.log_inputs(run_id, [_dataset(change.dataset)])

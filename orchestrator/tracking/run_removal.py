@@ -42,7 +42,8 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
         known.append(run_id)
     if not known or is_server(uri):
         return
-    # A process each, because MLflow keeps the first database that its `gc` opens; not by argument: a password.
+    # MLflow keeps the first database that its `gc` opens, so each gets a process. The address,
+    # which may hold a password, is not an argument.
     command = [sys.executable, "-m", "orchestrator.tracking.run_removal"]
     given = json.dumps({"uri": uri, "runs": known})
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, Table, insert, update
@@ -45,6 +45,11 @@ from orchestrator.ledger.tables import (
     WANTED_SETTING,
 )
 from orchestrator.system import System
+
+WRITER_SECONDS = 30.0
+"""Longest wait for changes that other processes make without a lease."""
+
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def recover(url: str, system: System = System()) -> Recovery:
 
     Raises:
         BadInput: `url` cannot be a ledger.
-        Busy: A driver uses the ledger.
+        Busy: A driver uses the ledger, or another process has been changing it for `WRITER_SECONDS`.
         Damaged: The ledger has no backup.
     """
     address = parse(url)
@@ -94,7 +99,7 @@ def recover(url: str, system: System = System()) -> Recovery:
         where = address.render_as_string(hide_password=True)
         remedy = "Restore it from a backup of your own, or start with an empty ledger."
         raise Damaged(where, "has no backup beside it", "", remedy)
-    with migration_lock(address), _no_driver(lock_folder(address)):
+    with migration_lock(address), _alone(lock_folder(address), system):
         fresh = file.with_name(f"{file.name}.recovering")
         _remove(fresh)
         engine = connect(address.set(database=str(fresh)))
@@ -128,21 +133,33 @@ def recover(url: str, system: System = System()) -> Recovery:
 
 
 @contextmanager
-def _no_driver(folder: Path) -> Iterator[None]:
-    """Prevent drivers from taking a lease within a `with` block.
+def _alone(folder: Path, system: System) -> Iterator[None]:
+    """Prevent drivers from taking a lease, and other processes from changing rows, within a `with` block.
+
+    A change without a lease takes milliseconds unless the database is locked, and is waited for.
 
     Raises:
-        Busy: A driver holds a lease.
+        Busy: A driver holds a lease, or a change does not end.
     """
     with (folder / RECOVERY_LOCK).open("a") as alone:
-        try:
-            fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        began = system.monotonic()
+        while not _locked(alone):
             others = {MIGRATION_LOCK, RECOVERY_LOCK}
             driven = [path.name for path in folder.iterdir() if path.name not in others and is_held(path)]
-            where = f"sweep {driven[0]}" if driven else "ledger"
-            raise Busy(where, "has a running driver", "", "Stop it first, with `stop`.") from None
+            if driven:
+                raise Busy(f"sweep {driven[0]}", "has a running driver", "", "Stop it first, with `stop`.")
+            if system.monotonic() - began > WRITER_SECONDS:
+                raise Busy("ledger", "is being changed by another process", "", "Try again in a minute.")
+            system.sleep(POLL_SECONDS)
         yield
+
+
+def _locked(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _replay(engine: Engine, log: Path, now: int) -> tuple[int, int]:

@@ -156,10 +156,12 @@ LOGS = """
 import sys
 import mlflow
 
-mlflow.log_param("rate", sys.argv[1])
+mlflow.log_params({"rate": "another", "heads": [1, 2]})
+mlflow.set_tags({"kind": "mine", "trial.key": "another"})
 for step in range(1, 4):
     mlflow.log_metric("val/loss", float(sys.argv[1]) / step, step=step)
     mlflow.log_metric("gradient", step, step=step)
+mlflow.log_param("last", step)
 """
 
 
@@ -186,6 +188,10 @@ def test_what_a_script_logs_alone_is_in_the_ledger_and_in_the_run_of_its_trial(c
         history = client.get_metric_history(run.info.run_id, "val/loss")
         assert [(one.step, one.value) for one in history] == sorted(expected), "each value once"
         assert run.data.metrics["gradient"] == 3
+        assert run.data.params["rate"] == str(rate), "a hyperparameter keeps its text"
+        assert (run.data.params["heads"], run.data.params["last"]) == ("[1, 2]", "3")
+        assert (run.data.tags["kind"], run.data.tags["trial.key"]) == ("mine", key)
+        assert run.data.tags["reported:trial.key"] == "another"
     code, printed = commands.run("check")
     assert code == 0, printed
 

@@ -354,7 +354,8 @@ def test_what_the_function_of_the_page_has_saved_is_a_registered_model(
 ) -> None:
     """Another process, which has neither the script nor this repository, gets the accuracy of the trial."""
     blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    [load] = [block for block in blocks if "def load(folder)" in block]
+    models = (ROOT / "docs" / "models.md").read_text()
+    [load] = [block for block in re.findall(r"```python\n(.*?)```", models, re.DOTALL) if "def load" in block]
     own = commands.folder / "own"
     own.mkdir()
     (own / "train.py").write_text(f"{blocks[0]}\n\n{load}")

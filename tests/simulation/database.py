@@ -13,7 +13,14 @@ from typing import Any
 
 from sqlalchemy import Engine, Pool, create_engine, event, make_url
 
-from orchestrator.ledger.connect import BUSY_SECONDS, SERVER_TIMEOUTS, begin_sqlite, configure_sqlite
+from orchestrator.ledger.connect import (
+    BUSY_SECONDS,
+    SERVER_TIMEOUTS,
+    begin_sqlite,
+    configure_sqlite,
+    file_identity,
+    is_replaced,
+)
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.system import System
 from tests.simulation.kernel import Kernel, Process, Signal
@@ -88,15 +95,15 @@ class Database:
         One that has been closed is opened again: SQLite reads the schema, and compiles each statement, once
         for each of its connections, which takes longer than the statements.
         """
-        inode = self.file.stat().st_ino
         while self._closed:
             connection = self._closed.pop()
-            if connection.inode == inode:
+            if not connection.is_replaced():
                 connection.open(process)
                 return connection
+        identity = file_identity(self.file)
         connection = sqlite3.connect(self.file, timeout=0.0, factory=_Connection, check_same_thread=False)
         self._connections.append(connection)
-        connection.place(self, inode)
+        connection.place(self, identity)
         connection.open(process)
         configure_sqlite(connection)
         return connection
@@ -137,7 +144,8 @@ class _Pool(Pool):
     """Keeps every connection of one process; without locks, because one thread runs at a time.
 
     It hands out the connections themselves: SQLAlchemy's wrappers of them take a twentieth of a simulation's
-    time. It ends no transaction of a connection that comes back: each user ends its own.
+    time. It ends no transaction of a connection that comes back: each user ends its own. As the engine of a
+    ledger does, it closes a connection whose file was replaced.
     """
 
     def __init__(self, connect: Callable[[], _Handed]) -> None:
@@ -145,6 +153,8 @@ class _Pool(Pool):
         self._connect, self.idle = connect, list[_Handed]()
 
     def connect(self) -> Any:
+        while self.idle and self.idle[-1].is_replaced():
+            self.idle.pop().leave()
         connection = self.idle.pop() if self.idle else self._connect()
         connection.pool = self
         return connection
@@ -177,6 +187,10 @@ class _Handed(sqlite3.Connection):
         """Leave the pool."""
         super().close()
 
+    def is_replaced(self) -> bool:
+        """Return True if another file has the name of the open one."""
+        return False
+
 
 class _Cursor(sqlite3.Cursor):
     connection: _Connection
@@ -196,12 +210,12 @@ class _Cursor(sqlite3.Cursor):
 
 class _Connection(_Handed):
     database: Database
-    inode: int
+    identity: tuple[int, int] | None
     owner: Process
 
-    def place(self, database: Database, inode: int) -> None:
+    def place(self, database: Database, identity: tuple[int, int] | None) -> None:
         """Note which file it reaches."""
-        self.database, self.inode = database, inode
+        self.database, self.identity = database, identity
         self.create_function("clock_timestamp", 0, lambda: EPOCH + database.kernel.now)
         self.create_function("strftime", 2, lambda _, moment: moment)
 
@@ -211,6 +225,9 @@ class _Connection(_Handed):
         self.written: list[str] = []
         self.idle_since = math.inf  # until its first statement
         self.ended = False
+
+    def is_replaced(self) -> bool:
+        return is_replaced(self.identity, self.database.file)
 
     def cursor(self, factory: type[sqlite3.Cursor] = _Cursor) -> sqlite3.Cursor:
         return super().cursor(factory)

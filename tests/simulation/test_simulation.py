@@ -39,6 +39,9 @@ KEPT_SERVICE_SEEDS = (40, 176, 265, 349)
 KEPT_SHORT_SEEDS = (101085,)
 """Seeds that found a checkpoint that was given up because its copy on this machine vanished."""
 
+KEPT_REQUEST_SEEDS = (1565,)
+"""Seeds that found a request that had waited for a file which `recover` replaced."""
+
 LENDING_SEEDS = 300
 """Seeds of lent workers of each run of the tests; `make test` runs 2,000 first."""
 
@@ -79,6 +82,11 @@ def test_every_invariant_holds_in_a_long_sweep(seed: int) -> None:
 @pytest.mark.parametrize("seed", KEPT_SHORT_SEEDS)
 def test_a_defect_of_a_short_sweep_stays_fixed(seed: int) -> None:
     _require_invariants(seed, "short")
+
+
+@pytest.mark.parametrize("seed", KEPT_REQUEST_SEEDS)
+def test_a_defect_of_requests_stays_fixed(seed: int) -> None:
+    _require_invariants(seed, "request")
 
 
 @pytest.mark.parametrize("chunk", range(SERVICE_CHUNKS))

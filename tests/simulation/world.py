@@ -100,7 +100,6 @@ class World:
         self.disk = Disk(folder, self.database.file, kernel.random)
         self.on_loss: Callable[[], None] = lambda: None
         self.was_off = self._recovers = False
-        self._recoveries = 0
         self.requested: list[float] = []
         self.acknowledged: set[float] = set()
 
@@ -239,7 +238,7 @@ class World:
         """Let a person ask the sweep to try a setting that no sampler proposes."""
         rate = 1e-3 * (len(self.requested) + 1)
         self.requested.append(rate)
-        asked, recoveries = Asked("person", "try", self._sweep.id), self._recoveries
+        asked = Asked("person", "try", self._sweep.id)
 
         def ask() -> None:
             try:
@@ -248,8 +247,7 @@ class World:
                 self._kernel.trace(f"refuses: {refusal}")
                 return
             self._kernel.trace(f"has requested {rate:g}")
-            if self._recoveries == recoveries:  # otherwise it may have waited for the file that was replaced
-                self.acknowledged.add(rate)
+            self.acknowledged.add(rate)
 
         self._start_person("person", ask)
 
@@ -285,7 +283,6 @@ class World:
             self._kernel.trace(f"refuses: {refusal}")
         else:
             self._kernel.trace("has rebuilt the ledger")
-            self._recoveries += 1
             self.database.reopen()
             self.on_loss()
         finally:

@@ -18,7 +18,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import Note
-from orchestrator.ledger.row_backup import renew
+from orchestrator.ledger.row_backup import renewing
 from orchestrator.ledger.tables import NOTE, SUBMISSION, SWEEP
 
 MOST_CHARACTERS = 6_000
@@ -124,10 +124,8 @@ def change_note(ledger: Ledger, sweep_id: str, target: str, change: NoteChange, 
         asked.note(connection, now)
         return new
 
-    written = ledger.transact(write)
-    renew(ledger, NOTE, target)
-    ledger.flush()
-    return written
+    with renewing(ledger, NOTE, target):
+        return ledger.transact(write)
 
 
 def note_of(ledger: Ledger, target: str) -> Note | None:

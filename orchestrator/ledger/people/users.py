@@ -270,7 +270,8 @@ def _changed(ledger: Ledger, write: Callable[[Connection], User]) -> User:
                     keep(ledger.address, SERVICE_USER, dict(row))
         return user
 
-    written = ledger.retried(attempt)
+    with ledger.in_place():
+        written = ledger.retried(attempt)
     ledger.flush()
     return written
 

@@ -23,7 +23,7 @@ from orchestrator.ledger.lease_backends import SERVER_NOW, holds
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.prepared import execute
-from orchestrator.ledger.row_backup import renew
+from orchestrator.ledger.row_backup import renewing
 from orchestrator.ledger.tables import CLAIM, OWNER, POOL, PRIORITY, SERVICE_USER, SUBMISSION
 from orchestrator.ledger.transaction import statements
 from orchestrator.sharing.pool_rows import (
@@ -259,9 +259,8 @@ def set_owner(ledger: Ledger, name: str, *, asked: Asked | None = None, **change
             asked.note(connection, ledger.now())
         return owner
 
-    written = ledger.transact(write)
-    renew(ledger, OWNER, name)
-    return written
+    with renewing(ledger, OWNER, name):
+        return ledger.transact(write)
 
 
 def priority_classes(ledger: Ledger) -> dict[str, PriorityClass]:

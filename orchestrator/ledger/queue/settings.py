@@ -24,7 +24,7 @@ from orchestrator.ledger.queue.submissions import (
     change_rows,
     check_quota,
 )
-from orchestrator.ledger.row_backup import renew
+from orchestrator.ledger.row_backup import renewing
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.ledger.tables import PRIORITY, STOP_REQUEST, SUBMISSION, SWEEP
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
@@ -96,10 +96,8 @@ def change_settings(
             asked.note(connection, ledger.now())
         return new
 
-    written = change_rows(ledger, write)
-    renew(ledger, PRIORITY, sweep_id)
-    ledger.flush()
-    return written
+    with renewing(ledger, PRIORITY, sweep_id):
+        return change_rows(ledger, write)
 
 
 def ask_to_stop(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> None:
@@ -118,9 +116,8 @@ def ask_to_stop(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) ->
         if asked is not None:
             asked.note(connection, ledger.now())
 
-    ledger.transact(ask)
-    renew(ledger, STOP_REQUEST, sweep_id)
-    ledger.flush()
+    with renewing(ledger, STOP_REQUEST, sweep_id):
+        ledger.transact(ask)
 
 
 def asked_to_stop(ledger: Ledger, sweep_id: str) -> str | None:
@@ -157,10 +154,8 @@ def resume(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Queu
             asked.note(change.connection, ledger.now())
         return replace(old, paused=False)
 
-    written = change_rows(ledger, write)
-    renew(ledger, STOP_REQUEST, sweep_id)
-    ledger.flush()
-    return written
+    with renewing(ledger, STOP_REQUEST, sweep_id):
+        return change_rows(ledger, write)
 
 
 def _settings(connection: Connection, sweep_id: str) -> QueueSettings:

@@ -211,8 +211,9 @@ def submit(
         change.replace(submission)
         return submission, True
 
-    written = change_rows(ledger, write)
-    renew(ledger, STOP_REQUEST, written[0].sweep_id)
+    with ledger.in_place():
+        written = change_rows(ledger, write)
+        renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
 
@@ -503,7 +504,8 @@ def change_rows(ledger: Ledger, write: Callable[[QueueTransaction], Result]) -> 
                     keep(ledger.address, SUBMISSION, row)
             return result
 
-    return ledger.retried(attempt)
+    with ledger.in_place():
+        return ledger.retried(attempt)
 
 
 def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **columns: Any) -> bool:

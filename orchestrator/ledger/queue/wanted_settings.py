@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, insert, select
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
-from orchestrator.ledger.row_backup import renew
+from orchestrator.ledger.row_backup import renewing
 from orchestrator.ledger.tables import WANTED_SETTING
 
 _OF_SWEEP = (
@@ -60,9 +60,8 @@ def ask_to_try(ledger: Ledger, sweep_id: str, params: Mapping[str, Any], asked: 
         connection.execute(insert(WANTED_SETTING).values(**row))
         asked.note(connection, wanted.at)
 
-    ledger.transact(ask)
-    renew(ledger, WANTED_SETTING, wanted.id)
-    ledger.flush()
+    with renewing(ledger, WANTED_SETTING, wanted.id):
+        ledger.transact(ask)
     return wanted
 
 

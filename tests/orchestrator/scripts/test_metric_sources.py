@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tensorboardX import SummaryWriter
 
+from orchestrator.assignment import LoggedTexts
 from orchestrator.scripts.metric_sources import (
     EventFiles,
     MetricTable,
@@ -295,13 +296,17 @@ LOGS = """
 import time
 import mlflow
 
-mlflow.log_param("rate", 0.5)
+mlflow.log_params({"rate": 0.5, "heads": [1, 2]})
+mlflow.set_tag("kind", "first")
+mlflow.set_tag("mlflow.note.content", "of the script")
 for epoch in range(1, 4):
     mlflow.log_metric("val/loss", 1 / epoch, step=epoch)
     mlflow.log_metrics({"val/accuracy": epoch / 4, "train/loss": float("nan")}, step=epoch)
     mlflow.log_metric("looks", 1)
     mlflow.log_text("a note", "notes.txt")
+    mlflow.set_tag("epoch", epoch)
     time.sleep(0.3)
+mlflow.log_param("last", True)
 print("where:", mlflow.active_run().info.run_id, mlflow.get_artifact_uri())
 """
 
@@ -322,6 +327,9 @@ def test_metrics_that_a_script_logs_with_mlflow_are_its_reports(
     assert outcomes[0].metrics["looks"] == 1
     assert "sweep-trial-" in runs.log.partition("where: ")[2].split()[1], "artifacts are its own files"
     assert outcomes[-1].done
+    first, *_, last = (one.logged for one in outcomes)
+    assert first == LoggedTexts({"rate": "0.5", "heads": "[1, 2]"}, {"kind": "first", "epoch": "1"})
+    assert last == LoggedTexts({"last": "True"}, {"epoch": "3"})
 
 
 OWN_RUN = """
@@ -345,6 +353,8 @@ def test_runs_that_a_script_creates_are_the_run_of_its_trial(runs: Runs) -> None
     assigned = runs.command(OWN_RUN, steps=4, interval=2, metrics={"source": "mlflow"})
     outcomes = runs.all(replace(assigned, observed=("val/loss",)))
     assert [(one.step, one.metrics["val/loss"]) for one in outcomes] == [(2, 0.5), (4, 0.25)], runs.log
+    tags = {name: tag for one in outcomes if one.logged for name, tag in one.logged.tags.items()}
+    assert tags == {"kind": "own", "a": "1"}
 
 
 def test_the_first_value_of_a_step_counts_and_a_repeated_one_is_logged(runs: Runs) -> None:
@@ -383,6 +393,12 @@ def test_another_user_of_the_machine_reports_nothing(tmp_path: Path) -> None:
         assert _called(calls, "runs/log-metric", **own, value=1) == 400
         assert _called(calls, "runs/log-batch", **own, metrics=[metric, {**metric, "step": "3"}]) == 200
         assert read(calls.reports(ended=True)) == [(1, {"val/loss": 1.0}), (3, {"val/loss": 1.0})]
+        assert _called(calls, "runs/set-tag", **other, key="a", value="b") == 200
+        assert calls.logged() is None
+        assert _called(calls, "runs/log-parameter", **own, key="rate", value="1") == 200
+        assert _called(calls, "runs/log-parameter", **own, key="rate", value="2") == 400
+        assert _called(calls, "runs/log-batch", **own, tags=[{"key": "a", "value": "b"}, {"key": "a"}]) == 400
+        assert calls.logged() == LoggedTexts({"rate": "1"})
     finally:
         calls.close()
 
@@ -392,6 +408,7 @@ def test_calls_without_end_keep_a_bounded_number_of_names(tmp_path: Path) -> Non
     try:
         for name in range(5_000):
             calls.log([{"key": f"m{name}", "value": 1.0, "step": 1}])
+            calls.log_texts([{"key": f"p{name}", "value": 9_000 * "a"}], [{"key": f"t{name}", "value": ""}])
         calls.log([{"key": "val/loss", "value": 1.0, "step": 1}])
         with pytest.raises(ValueError, match="at most 250 characters"):
             calls.log([{"key": 251 * "a", "value": 1.0}])
@@ -400,6 +417,10 @@ def test_calls_without_end_keep_a_bounded_number_of_names(tmp_path: Path) -> Non
         calls.close()
     assert len(metrics) == 2_001
     assert metrics["val/loss"] == 1.0
+    texts = calls.logged()
+    assert texts is not None
+    assert (len(texts.parameters), len(texts.tags)) == (200, 200)
+    assert max(map(len, texts.parameters.values())) == 8_000
 
 
 def test_no_import_of_a_vendor_reads_event_files() -> None:

@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
+from orchestrator.assignment import LoggedTexts
 from orchestrator.ledger.sweeps.records import Event, ReportRecord
 from orchestrator.scripts.script_attempt import LONGEST_NAME
 from orchestrator.tracking import events
@@ -412,6 +413,28 @@ def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destin
     assert len(stored) == len({name for name, _ in stored}) == len(NAMES) + 1
     assert (events.OBJECTIVE, 0.5) in stored
     assert sorted(value for name, value in stored if name != events.OBJECTIVE) == sorted(values.values())
+
+
+def test_the_first_value_of_a_parameter_counts_and_a_tag_of_the_service_stays(
+    sink: MlflowSink, destination: Destination
+) -> None:
+    """A script of two attempts logs parameters with other values, one of them a hyperparameter's name."""
+    trial, name = sweeps.trials()[0], next(iter(sweeps.trials()[0].params))
+    started = [
+        events.sweep_started(sweeps.sweep_record(), sweeps.SPECIFICATION),
+        events.trial_started(trial, sweeps.SPECIFICATION),
+    ]
+    attempts = [
+        events.logged(trial.key, LoggedTexts({name: host, "host": host}, {"task": host}), at)
+        for at, host in enumerate(("one", "two"))
+    ]
+    for batch in ([*started, *attempts], attempts):  # in one batch, and again
+        assert deliver(destination, batch, sink) == []
+    stored = MlflowClient(destination.uri).get_run(destination.runs[trial.key]).data
+    assert stored.params["host"] == "one"
+    assert stored.params[name] != "one"
+    assert stored.tags["task"] == sweeps.SPECIFICATION.task
+    assert stored.tags["reported:task"] == "two"
 
 
 def test_artifacts_are_stored_with_their_run(
