@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.api import (
+        bill,
         clusters,
         live,
         loaded_sweep,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "bill",
     "clusters",
     "live",
     "loaded_sweep",

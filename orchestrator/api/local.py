@@ -18,6 +18,7 @@ from orchestrator.client.answers import (
     Changes,
     CheckpointRow,
     ComparedSweeps,
+    CostRow,
     DetailedStatus,
     EvaluationRow,
     ImportanceRow,
@@ -63,6 +64,7 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
 )
 from orchestrator.sharing.pool_rows import UNIT, Owner
+from orchestrator.text_file import read_text, shown
 
 Row = TypeVar("Row")
 
@@ -349,6 +351,13 @@ class LocalBackend(Backend):
                 owner, weight=weight, share=share, gpu_hours=gpu_hours, sweeps=sweeps, new=new, root=root
             )
         )
+
+    def cost(self, prices: str | Path | None = None, *, since: float | None = None) -> Sequence[CostRow]:
+        file = None if prices is None else Path(prices)
+        listed = None if file is None else api.bill.price_list(read_text(file), shown(file))
+        with self.workspace.ledger() as ledger:
+            found = api.bill.hours(ledger, since)
+        return found if listed is None else api.bill.priced(found, listed)
 
     def users(self) -> Sequence[User]:
         return api.user_admin.users(root=self._root)

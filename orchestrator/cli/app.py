@@ -53,6 +53,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "queue": "orchestrator.cli.look:queue",
         "move": "orchestrator.cli.sharing_verbs:move",
         "quota": "orchestrator.cli.sharing_verbs:quota",
+        "cost": "orchestrator.cli.sharing_verbs:cost",
     },
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",

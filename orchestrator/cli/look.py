@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -12,7 +11,17 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.live_view import shown_live
-from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
+from orchestrator.cli.options import (
+    Json,
+    Plain,
+    Root,
+    Server,
+    Since,
+    TrialName,
+    backend_of,
+    earliest,
+    trial_name,
+)
 from orchestrator.cli.printing import (
     best_line,
     deliverer,
@@ -41,9 +50,7 @@ _INDENT = " " * 6
 def list_sweeps(
     tag: Annotated[str | None, typer.Option("--tag", help="Only sweeps with this tag.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only sweeps of this task.")] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="Only sweeps of this period, such as 12h, 7d or 2w.")
-    ] = None,
+    since: Since = None,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
     server: Server = None,
@@ -54,8 +61,7 @@ def list_sweeps(
 
         sweep list --tag baseline --since 7d
     """
-    earliest = None if since is None else time.time() - _seconds(since)
-    listed = backend_of(server, root).sweeps(tag=tag, task=task, since=earliest)
+    listed = backend_of(server, root).sweeps(tag=tag, task=task, since=earliest(since))
     if as_json:
         print_json([asdict(entry) for entry in listed])
         return
@@ -65,19 +71,6 @@ def list_sweeps(
             print_line(f"{entry.id}: {entry.state}, because: {entry.reason}")
         if entry.waiting_for_mlflow and entry.driver is None:
             print_line(f"{entry.id}: {undelivered(entry.waiting_for_mlflow, deliverer(entry.id))}")
-
-
-def _seconds(period: str) -> float:
-    """Return the length of a period such as `7d` in seconds.
-
-    Raises:
-        BadInput: It is not a number and a unit.
-    """
-    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", period)
-    if found is None:
-        must = "must be a number and m, h, d or w, for minutes, hours, days or weeks"
-        raise BadInput("--since", must, repr(period)[:80], "For example 7d.")
-    return int(found[1]) * {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[found[2]]
 
 
 def status(

@@ -790,6 +790,29 @@ class PlannedSweep:
 
 
 @dataclass(frozen=True)
+class CostRow:
+    """What a sweep has used of one kind of device.
+
+    Attributes:
+        owner: Owner of the sweep; None if it was not submitted.
+        sweep: ID of the sweep.
+        device: Model of its GPUs, `GPU` if it is unknown, or `CPU` for trials without a GPU.
+        trial_hours: Sum of the hours of its attempts on the device.
+        core_hours: Sum of their hours, each multiplied by its cores.
+        gpu_hours: Sum of their hours, each multiplied by its share of a GPU.
+        cost: GPU-hours, or core-hours of the device `CPU`, multiplied by the price; None without prices.
+    """
+
+    owner: str | None
+    sweep: str
+    device: str
+    trial_hours: float
+    core_hours: float
+    gpu_hours: float
+    cost: float | None = None
+
+
+@dataclass(frozen=True)
 class QuotaRow:
     """The weight and the quotas of an owner; None means no limit.
 

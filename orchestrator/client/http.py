@@ -26,7 +26,7 @@ from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, Use
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
-from orchestrator.text_file import read_text
+from orchestrator.text_file import read_text, shown
 
 URL = "SWEEP_URL"
 """Environment variable with the URL of a remote service. `--root` and `--here` override it."""
@@ -257,6 +257,14 @@ class HttpBackend(Backend):
         body = {name: value for name, value in given.items() if value is not None}
         self.call("PATCH", f"/quotas/{quote(owner, safe='')}", {**body, "new": new})
         return self.quota(owner)
+
+    def cost(
+        self, prices: str | Path | None = None, *, since: float | None = None
+    ) -> Sequence[answers.CostRow]:
+        file = None if prices is None else Path(prices)
+        sent = None if file is None else {"name": shown(file), "text": read_text(file)}
+        rows = self.call("POST", "/cost", {"prices": sent, "since": since})["cost"]
+        return [decoded(answers.CostRow, row) for row in rows]
 
     def users(self) -> Sequence[User]:
         return [decoded(User, row) for row in self.call("GET", "/users")["users"]]

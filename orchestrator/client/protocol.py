@@ -20,6 +20,7 @@ from orchestrator.client.answers import (
     AddedUser,
     Changes,
     ComparedSweeps,
+    CostRow,
     DetailedStatus,
     LearningCurves,
     LiveSweep,
@@ -294,6 +295,15 @@ class Backend(Protocol):
             gpu_hours: Largest number of GPU-hours a week; infinity for no limit.
             sweeps: Largest number of queued and running sweeps; infinity for no limit.
             new: Whether to allow an owner that does not exist yet.
+        """
+
+    def cost(self, prices: str | Path | None = None, *, since: float | None = None) -> Sequence[CostRow]:
+        """The hours of every sweep that has used some, by owner, sweep and device.
+
+        Args:
+            prices: YAML file of this machine with a price by device: of a GPU-hour, and for `CPU` of a
+                core-hour.
+            since: Earliest time that counts, seconds since the epoch; None for all.
         """
 
     # Users

@@ -67,6 +67,7 @@ ACCESS: Mapping[str, Level] = {
     "watch_sweep": "viewer",
     "list_quotas": "viewer",
     "show_quota": "viewer",
+    "show_cost": "viewer",
     "validate": "member",
     "submit": "member",
     "stop": "owner",

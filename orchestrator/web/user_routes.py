@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api import priorities, user_admin
+from orchestrator.api import bill, priorities, user_admin
 from orchestrator.api.local import quota_row
 from orchestrator.api.serving import MOST_SILENT_SECONDS
-from orchestrator.client.answers import AddedUser, QuotaRow
+from orchestrator.client.answers import AddedUser, CostRow, QuotaRow
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import AuditEntry, User
@@ -26,6 +26,7 @@ from orchestrator.web.access import COOKIE, SignedIn, check_origin, user_of_toke
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.http_errors import Unhealthy
 from orchestrator.web.paging import MOST_WHOLE
+from orchestrator.web.sweep_routes import ANALYSIS_SECONDS
 
 ROUTER = APIRouter()
 
@@ -64,6 +65,29 @@ class NewUser(Body):
     days: Annotated[float | None, Field(description="Days until the token expires; null for never.")] = (
         user_admin.DAYS
     )
+
+
+class PriceFile(Body):
+    """Prices by device: of a GPU-hour, and for `CPU` of a core-hour."""
+
+    name: Annotated[str, Field(max_length=200, description="Name of the file, for errors.")]
+    text: Annotated[str, Field(max_length=20_000, description="The file, in YAML.")]
+
+
+class CostQuestion(Body):
+    """Prices and period of a bill."""
+
+    prices: PriceFile | None = None
+    since: Annotated[
+        float | None, Field(allow_inf_nan=False, description="Earliest time that counts, in seconds.")
+    ] = None
+
+
+@dataclass(frozen=True)
+class CostList:
+    """What each sweep has used, by device."""
+
+    cost: Sequence[CostRow]
 
 
 @dataclass(frozen=True)
@@ -218,6 +242,19 @@ def set_quota(app: App, user: SignedIn, owner: str, body: Quota) -> Owner:
     row = priorities.quota(owner, **changes, new=body.new, asked=asked, root=app.workspace.paths.root)
     app.cache.clear()
     return row
+
+
+@ROUTER.post("/cost")
+def show_cost(app: App, body: CostQuestion) -> CostList:
+    """Show the hours of every sweep, by owner, sweep and device, with their cost if prices are given."""
+    listed = None if body.prices is None else bill.price_list(body.prices.text, body.prices.name)
+
+    def read() -> Sequence[CostRow]:
+        with app.ledger() as ledger:
+            return bill.hours(ledger, body.since)
+
+    found = app.cache.get(("cost", body.since), read, fresh=ANALYSIS_SECONDS)
+    return CostList(found if listed is None else bill.priced(found, listed))
 
 
 @ROUTER.get("/audit")

@@ -42,6 +42,7 @@ SAME: Mapping[str, list[list[str]]] = {
         ["retrieval", "--scheduler", "none", "--draws", "2", "--json"],
     ],
     "quota": [["ada"], ["ada", "--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"]],
+    "cost": [[], ["--json"], ["--prices", "prices.yaml"]],
     "stop": [[QUEUED]],
     "user list": [[], ["--json"]],
     "user revoke": [["bob"]],
@@ -100,6 +101,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of this machine with a file and a ledger of its own, in which commands run."""
     (tmp_path / "small.yaml").write_text(FILE)
+    (tmp_path / "prices.yaml").write_text("CPU: 0.04\n")
     sweeps.filled(tmp_path / "mlruns")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(URL, raising=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -26,6 +26,8 @@ from orchestrator.errors import (
     TooManyRequests,
     to_document,
 )
+from orchestrator.ledger.rows import ATTEMPTS
+from orchestrator.ledger.tables import ATTEMPT
 from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
@@ -68,6 +70,11 @@ READ: dict[str, Callable[[Backend], Any]] = {
     "queue": lambda backend: backend.queue(),
     "pools": lambda backend: backend.pools(),
     "quota": lambda backend: backend.quota("ada"),
+    "cost": lambda backend: [
+        backend.cost(),
+        backend.cost(since=sweeps.CREATED + 100),
+        backend.cost(since=1e12),
+    ],
     "users": lambda backend: backend.users(),
     "audit_log": lambda backend: backend.audit_log(3),
 }
@@ -179,6 +186,11 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
         lambda backend, folder: backend.set_quota("ada", gpu_hours=-1),
         lambda backend, folder: backend.set_quota("ada", sweeps=1.5),
     ],
+    "cost": [
+        lambda backend, folder: backend.cost(folder / "missing.yaml"),
+        lambda backend, folder: backend.cost(folder / "free.yaml"),
+        lambda backend, folder: backend.cost(folder / "wrong.yaml"),
+    ],
     "add_user": [
         lambda backend, folder: backend.add_user("ada"),
         lambda backend, folder: backend.add_user("Not A Name"),
@@ -200,7 +212,18 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         for log in (paths.log(sweeps.SWEEP_ID, TRIAL), paths.driver_log(sweeps.SWEEP_ID)):
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("what was printed\n")
+        give_workers(client)
         yield client
+
+
+def give_workers(client: Client) -> None:
+    """Let each attempt of the finished sweep have held its resources for 36 s."""
+    with client.workspace.ledger() as ledger, ledger.writer() as connection:
+        for attempt in ledger.attempts(sweeps.SWEEP_ID):
+            held = replace(attempt, taken_at=attempt.started_at, ended_at=attempt.started_at + 36.0)
+            row = ATTEMPTS.encode(held)
+            connection.execute(ATTEMPT.update().where(ATTEMPT.c.id == attempt.id).values(row))
+        connection.commit()
 
 
 def backends(client: Client, user: str = "grace") -> tuple[Backend, Backend]:
@@ -275,6 +298,19 @@ def test_the_report_is_the_same_page(client: Client) -> None:
     assert all(b"<html" in page for page in pages)
 
 
+def test_hours_have_the_prices_of_a_file(client: Client, tmp_path: Path) -> None:
+    """Each of eight trials has held one core for 36 s."""
+    file = tmp_path / "prices.yaml"
+    file.write_text("CPU: 0.5\nNVIDIA H200: 3.2\n")
+    for backend in backends(client, "vera"):
+        [row] = backend.cost(file)
+        assert (row.owner, row.sweep, row.device, row.gpu_hours) == ("ada", sweeps.SWEEP_ID, "CPU", 0.0)
+        used = backend.status(sweeps.SWEEP_ID).cost
+        assert used is not None
+        assert row.core_hours == row.trial_hours == pytest.approx(used.core_hours) == pytest.approx(0.08)
+        assert row.cost == pytest.approx(0.04)
+
+
 def test_a_validated_file_gives_the_same_plan(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(FILE)
@@ -327,6 +363,8 @@ def test_both_backends_refuse_with_the_same_class_and_sentence(
     """Both read the same file, of which each names the place as it was given."""
     (tmp_path / "small.yaml").write_text(FILE)
     (tmp_path / "short.yaml").write_text(SHORT)
+    (tmp_path / "free.yaml").write_text("NVIDIA H200: 3.2\n")
+    (tmp_path / "wrong.yaml").write_text("CPU: 1\nGPU: cheap\n")
     monkeypatch.chdir(tmp_path)
     for call in REFUSED[method]:
         local, remote = (refusal(lambda: call(backend, Path())) for backend in backends(client))  # noqa: B023
