@@ -41,6 +41,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "submit": "orchestrator.cli.sweep_verbs:submit",
         "mcp": "orchestrator.cli.mcp_verb:mcp",
         "user": "orchestrator.cli.sharing_verbs:user_app",
+        "notify": "orchestrator.cli.sharing_verbs:notify",
     },
     "Look": {
         "list": "orchestrator.cli.look:list_sweeps",

@@ -1,7 +1,8 @@
-"""Verbs for sharing a service: `move`, `quota`, `cost` and `user`."""
+"""Verbs for sharing a service: `move`, `quota`, `cost`, `notify` and `user`."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from orchestrator.cli.options import Json, Root, Server, Since, SweepId, backend
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.client.answers import CostRow
 from orchestrator.client.protocol import DAYS
-from orchestrator.errors import counted
+from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.people.user_records import User
 from orchestrator.output import Console
 from orchestrator.storage.paths import DEFAULT_ROOT
@@ -181,6 +182,49 @@ def quota(
     most = "no limit of sweeps" if row.sweeps is None else counted(row.sweeps, "sweep")
     quotas = f"at most {row.share:.0%} of a cluster, {hours} GPU-hours a week ({row.used_gpu_hours:.1f} used)"
     print_line(f"{row.owner}: weight {row.weight:g}, {quotas}, {most} at once")
+
+
+def notify(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="URL (`https://...`, `slack+https://...`), `mailto:...` or a command; `-` reads it from"
+            " standard input.",
+        ),
+    ] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option("--event", help="Event to send, such as `best` or `ended`; repeatable. [default: all]"),
+    ] = None,
+    remove: Annotated[
+        int | None, typer.Option("--remove", metavar="NUMBER", help="Remove a target by its number.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Set where the service sends notifications about your sweeps, and list the targets.
+
+    Example:
+
+        sweep notify mailto:ada@example.org --event ended --event stuck
+    """
+    backend = backend_of(server, root)
+    if target is not None and remove is not None:
+        raise BadInput("--remove", "must be given without a target", target[:80], "Leave one of them out.")
+    if target is not None:
+        given = sys.stdin.readline().strip() if target == "-" else target
+        rows = backend.add_notice(given, tuple(event or ()))
+    else:
+        rows = backend.notices() if remove is None else backend.remove_notice(remove)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for row in rows:
+        print_line(f"{row.number}  {row.target}  {', '.join(row.events) or 'all events'}")
+    if not rows:
+        print_line("There are no targets: `sweep notify mailto:you@example.org` adds one.")
 
 
 def cost(

@@ -470,11 +470,13 @@ class Submitted:
         id: ID of the sweep.
         state: State of the submission.
         added: Whether this request, and not an earlier one, has queued it.
+        warnings: What may surprise its owner, as `validate` says it, one sentence each.
     """
 
     id: str
     state: str
     added: bool = True
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -787,6 +789,21 @@ class PlannedSweep:
     runs: Sequence[str] = ()
     lines: Sequence[str] = ()
     warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class NoticeTarget:
+    """A target of notifications.
+
+    Attributes:
+        number: Number of the target, from 1.
+        target: Target without its secret, such as `https://example.org/...`.
+        events: Names of the events that it receives; all if empty.
+    """
+
+    number: int
+    target: str
+    events: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -266,6 +266,18 @@ class HttpBackend(Backend):
         rows = self.call("POST", "/cost", {"prices": sent, "since": since})["cost"]
         return [decoded(answers.CostRow, row) for row in rows]
 
+    def notices(self) -> Sequence[answers.NoticeTarget]:
+        return self._targets("GET", "/notices")
+
+    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[answers.NoticeTarget]:
+        return self._targets("POST", "/notices", {"target": target, "events": list(events)})
+
+    def remove_notice(self, number: int) -> Sequence[answers.NoticeTarget]:
+        return self._targets("DELETE", f"/notices/{number}")
+
+    def _targets(self, method: str, path: str, body: object = None) -> Sequence[answers.NoticeTarget]:
+        return [decoded(answers.NoticeTarget, row) for row in self.call(method, path, body)["notices"]]
+
     def users(self) -> Sequence[User]:
         return [decoded(User, row) for row in self.call("GET", "/users")["users"]]
 
@@ -411,7 +423,7 @@ def decoded(kind: type[Answer], value: Any) -> Answer:
     """Return a dataclass from a JSON object, ignoring fields of later versions.
 
     >>> decoded(Submitted, {"id": "copying", "state": "QUEUED", "cost": 3})
-    Submitted(id='copying', state='QUEUED', added=True)
+    Submitted(id='copying', state='QUEUED', added=True, warnings=())
 
     Args:
         kind: Dataclass, whose fields may be dataclasses, sequences of them, or optional.

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.api import bill, priorities, user_admin
+from orchestrator.api import bill, notice_admin, priorities, user_admin
 from orchestrator.api.local import quota_row
 from orchestrator.api.serving import MOST_SILENT_SECONDS
-from orchestrator.client.answers import AddedUser, CostRow, QuotaRow
+from orchestrator.client.answers import AddedUser, CostRow, NoticeTarget, QuotaRow
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import AuditEntry, User
@@ -81,6 +81,22 @@ class CostQuestion(Body):
     since: Annotated[
         float | None, Field(allow_inf_nan=False, description="Earliest time that counts, in seconds.")
     ] = None
+
+
+class NewNotice(Body):
+    """Target of notifications."""
+
+    target: Annotated[
+        str, Field(max_length=3_000, description="`https://...`, `slack+https://...` or `mailto:...`.")
+    ]
+    events: Annotated[tuple[str, ...], Field(max_length=20, description="Such as `best`; all if empty.")] = ()
+
+
+@dataclass(frozen=True)
+class NoticeList:
+    """Targets of notifications of the user, without their secrets."""
+
+    notices: Sequence[NoticeTarget]
 
 
 @dataclass(frozen=True)
@@ -255,6 +271,25 @@ def show_cost(app: App, body: CostQuestion) -> CostList:
 
     found = app.cache.get(("cost", body.since), read, fresh=ANALYSIS_SECONDS)
     return CostList(found if listed is None else bill.priced(found, listed))
+
+
+@ROUTER.get("/notices")
+def list_notices(app: App, user: SignedIn) -> NoticeList:
+    """List the user's targets of notifications, without their secrets."""
+    return NoticeList(notice_admin.listed(user.name, root=app.workspace.paths.root))
+
+
+@ROUTER.post("/notices")
+def add_notice(app: App, user: SignedIn, body: NewNotice) -> NoticeList:
+    """Send notifications about the user's sweeps to a target on a public network."""
+    root = app.workspace.paths.root
+    return NoticeList(notice_admin.add(body.target, body.events, over_http=user.name, root=root))
+
+
+@ROUTER.delete("/notices/{number}")
+def remove_notice(app: App, user: SignedIn, number: Annotated[int, Path(ge=0, le=MOST_WHOLE)]) -> NoticeList:
+    """Remove one of the user's targets of notifications."""
+    return NoticeList(notice_admin.remove(number, over_http=user.name, root=app.workspace.paths.root))
 
 
 @ROUTER.get("/audit")

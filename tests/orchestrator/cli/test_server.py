@@ -57,6 +57,7 @@ OTHER: Mapping[str, tuple[list[str], str]] = {
     "note": ([sweeps.SWEEP_ID, "7", "--text", "Spikes", "--tag", "odd"], "odd\nSpikes\n(ada, 20"),
     "run": (["small.yaml", "--set", "budget.trials=5"], "is submitted."),
     "report": ([sweeps.SWEEP_ID, "--output", "page.html"], "page.html"),
+    "notify": (["mailto:ada@example.org", "--event", "ended"], "1  mailto:ada@example.org  ended"),
     "user add": (["eve", "--role", "viewer", "--days", "7"], "Created eve (viewer) until 20"),
     "user log": (["--limit", "3"], "grace: user add eve"),
 }

@@ -22,8 +22,12 @@ from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
-FOR_PEOPLE = {"set_quota", "users", "add_user", "revoke_user", "audit_log", "report", "extend"}
-"""Methods that are no tools: administration, an HTML page, and one whose arguments have no names."""
+FOR_PEOPLE = {
+    *("set_quota", "users", "add_user", "revoke_user", "audit_log", "report", "extend"),
+    *("notices", "add_notice", "remove_notice"),
+}
+"""Methods that are no tools: administration, notifications, an HTML page, and one whose arguments have no
+names."""
 
 Call = tuple[str, Mapping[str, Any]]
 

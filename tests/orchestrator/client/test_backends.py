@@ -29,6 +29,7 @@ from orchestrator.errors import (
 from orchestrator.ledger.rows import ATTEMPTS
 from orchestrator.ledger.tables import ATTEMPT
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
@@ -75,6 +76,7 @@ READ: dict[str, Callable[[Backend], Any]] = {
         backend.cost(since=sweeps.CREATED + 100),
         backend.cost(since=1e12),
     ],
+    "notices": lambda backend: backend.notices(),
     "users": lambda backend: backend.users(),
     "audit_log": lambda backend: backend.audit_log(3),
 }
@@ -191,6 +193,13 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
         lambda backend, folder: backend.cost(folder / "free.yaml"),
         lambda backend, folder: backend.cost(folder / "wrong.yaml"),
     ],
+    "add_notice": [
+        lambda backend, folder: backend.add_notice("mailto:ada"),
+        lambda backend, folder: backend.add_notice("https://"),
+        lambda backend, folder: backend.add_notice("mailto:ada@example.org", ["bset"]),
+        lambda backend, folder: backend.add_notice("https://example.org/" + "x" * 2_000),
+    ],
+    "remove_notice": [lambda backend, folder: backend.remove_notice(7)],
     "add_user": [
         lambda backend, folder: backend.add_user("ada"),
         lambda backend, folder: backend.add_user("Not A Name"),
@@ -201,7 +210,10 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
 }
 """Calls that are refused: an unknown sweep, trial or user, a wrong state, a wrong value."""
 
-WITHOUT_ARGUMENTS = {"sweeps", "queue", "pools", "users", "audit_log"}
+NOTICES = {"add_notice", "remove_notice"}
+"""Methods that change the caller's targets of notifications."""
+
+WITHOUT_ARGUMENTS = {"sweeps", "queue", "pools", "notices", "users", "audit_log"}
 """Methods that can be refused only if the ledger does not answer, or over HTTP to a user without the role."""
 
 
@@ -320,6 +332,29 @@ def test_a_validated_file_gives_the_same_plan(client: Client, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["local", "http"])
+def test_a_submission_answers_with_the_warnings_of_validate(place: int, tmp_path: Path) -> None:
+    """The file repeats a sweep that runs; with a key, the repeated request has the answer of the first."""
+    file = tmp_path / "small.yaml"
+    file.write_text(FILE)
+    with server.served(tmp_path / "mlruns") as client:
+        workspace, backend = client.workspace, backends(client)[place]
+        first = Sweep.load(file, root=workspace.paths.root, data=workspace.data)
+        what = first.specification
+        with workspace.ledger() as ledger:
+            create_sweep(
+                ledger, sweeps.sweep_record(id=first.id, document=what.document(), digest=what.digest)
+            )
+        planned = backend.validate(file, sizes=False).warnings
+        assert [text.partition(",")[0] for text in planned] == [f"it repeats {first.id}"]
+        for _ in range(2):
+            submitted = backend.submit(file, new=True, key="k")
+            assert submitted.id != first.id
+            assert list(submitted.warnings) == list(planned)
+        other = backend.submit(file, overrides=["training.steps=30"], new=True)
+        assert list(other.warnings) == []
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["local", "http"])
 def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
     """The answers differ in names of hosts and tokens only, so each is compared with its own effect."""
     file = tmp_path / "small.yaml"
@@ -343,6 +378,14 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
         quota = backend.set_quota("ada", weight=2, share=0.5, gpu_hours=math.inf, sweeps=9)
         assert (quota.weight, quota.share, quota.gpu_hours, quota.sweeps) == (2.0, 0.5, None, 9)
         assert backend.quota("ada") == quota
+        hook, mail = "https://example.org/secret", "mailto:grace@example.org"
+        assert [each.number for each in backend.add_notice(hook, ["best"])] == [1]
+        [first, second] = backend.add_notice(mail)
+        assert (first.target, tuple(first.events)) == ("https://example.org/...", ("best",))
+        assert (second.target, tuple(second.events)) == (mail, ())
+        assert (
+            plain(backend.remove_notice(1)) == plain([replace(second, number=1)]) == plain(backend.notices())
+        )
         eve = backend.add_user("eve", "viewer", days=math.inf)
         assert (eve.name, eve.role, eve.expires_at) == ("eve", "viewer", None)
         assert eve.token
@@ -386,7 +429,8 @@ def test_a_member_may_not_do_what_an_admin_may(client: Client, monkeypatch: pyte
     for refused in (
         *(ada.users, ada.audit_log, lambda: ada.add_user("eve"), lambda: ada.revoke_user("bob")),
         *(lambda: ada.set_quota("ada", weight=2), lambda: bob.move(QUEUED, "idle")),
-        *(lambda: bob.stop(QUEUED), lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
+        *(lambda: backends(client, "vera")[1].notices(), lambda: bob.stop(QUEUED)),
+        *(lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
         lambda: bob.retry(QUEUED),
     ):
         error = refusal(refused)
@@ -400,9 +444,12 @@ def test_a_wrong_token_is_refused(client: Client, method: str) -> None:
     assert type(refusal(getattr(stranger, method))) in {NotSignedIn, TooManyRequests}
 
 
-@pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS | {"status", "quota"}))
+@pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS - {"notices"} | {"status", "quota"}))
 def test_an_unreadable_ledger_is_the_same_error_on_both_backends(tmp_path: Path, method: str) -> None:
-    """`Damaged` and not `NoServer`: the service answers, and running the command again does not help."""
+    """`Damaged` and not `NoServer`: the service answers, and running the command again does not help.
+
+    The targets of notifications are in a file beside the ledger.
+    """
     with server.served(tmp_path / "mlruns") as client:
         local, remote = backends(client)
         (client.workspace.paths.root / "sweeps.db").write_bytes(b"This is not a database. " * 500)
@@ -432,4 +479,4 @@ def test_every_method_is_refused_somewhere() -> None:
 
 def test_every_method_is_tested() -> None:
     changing = {"submit", "validate", "stop", "try_setting", "resume", "extend", "retry", "move", "set_quota"}
-    assert READ.keys() | changing | {"note", "add_user", "revoke_user", "report"} == METHODS
+    assert READ.keys() | changing | {"note", "add_user", "revoke_user", "report"} | NOTICES == METHODS
