@@ -83,7 +83,8 @@ def validated(app: AppState, sent: SentFile, owner: str, *, sizes: bool) -> Vali
         return Validated([RefusalParts(**to_document(refusal))], None)
     if "refusals" in answer:
         return Validated([RefusalParts(**parts) for parts in answer["refusals"]], None)
-    return Validated([], PlannedSweep(**answer["plan"]))
+    plan = answer["plan"]
+    return Validated([], PlannedSweep(**plan) if plan else None)
 
 
 def replayed(
