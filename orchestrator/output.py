@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import re
 import signal
@@ -23,7 +24,9 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from orchestrator import json_log
 from orchestrator.errors import DISK_FULL, BadInput, Exit, NoSpace, Refusal, exit_of
+from orchestrator.json_log import LogLine
 
 CLOSED = 128 + signal.SIGPIPE
 """Exit code of a command whose reader has gone: that of a program which SIGPIPE has ended in a shell."""
@@ -142,7 +145,10 @@ _UNUSABLE_PATH = frozenset(
 
 
 def print_error(line: str) -> None:
-    """Print a line to standard error."""
+    """Print a line to standard error, or log it as an error if the log is JSON."""
+    if json_log.is_json():
+        json_log.log(LogLine(line, "error"), logging.ERROR)
+        return
     Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
 
 

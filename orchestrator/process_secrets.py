@@ -20,7 +20,7 @@ from pathlib import Path
 
 _USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")
 _NAMED_SECRET = re.compile(
-    r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_NOTIFY$",
+    r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_(NOTIFY|SMTP)$",
     re.IGNORECASE,
 )
 _NAMED_SETTING = re.compile(
@@ -83,6 +83,9 @@ input."""
 
 NOTIFY = "--notify"
 """Option with a secret value, because anyone with the address of a webhook can post messages."""
+
+_BEFORE_TARGET = frozenset({NOTIFY.encode(), b"notify"})
+"""Words of a command line before the target of notifications: the option, and the verb."""
 
 VARIABLES = "SWEEP_VARIABLES"
 """Environment variable: comma-separated names of further variables for trials."""
@@ -251,7 +254,7 @@ def _secret_arguments(words: Sequence[bytes]) -> Iterator[tuple[int, int]]:
         text = os.fsdecode(word)
         if text.startswith(f"{NOTIFY}="):
             yield index, len(NOTIFY) + 1
-        elif (index > 0 and words[index - 1] == NOTIFY.encode()) or redacted(text, secrets=()) != text:
+        elif (index > 0 and words[index - 1] in _BEFORE_TARGET) or redacted(text, secrets=()) != text:
             yield index, 0
 
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orchestrator.api import (
+        bill,
         clusters,
         live,
         loaded_sweep,
         maintenance,
+        notice_admin,
         planning,
         priorities,
         replays,
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "bill",
     "clusters",
     "live",
     "loaded_sweep",
     "maintenance",
+    "notice_admin",
     "planning",
     "priorities",
     "replays",

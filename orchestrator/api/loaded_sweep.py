@@ -312,6 +312,20 @@ class LoadedSweep:
         changes = differences(record.document, self.specification.document())
         return type(self)(record.id, self.workspace), changes
 
+    def warnings(self, owner: str | None = None) -> tuple[str, ...]:
+        """Return what may surprise the owner of the sweep before it runs, one sentence each.
+
+        Args:
+            owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
+        """
+        if not self.workspace.has_ledger():
+            return ()
+        named = owner or admission.current_owner()
+        at_once = _at_once(self.specification, self._request.hardware or detect())
+        with self.workspace.ledger() as ledger:
+            cost = preflight.estimate(self.specification, ledger)
+            return spending.warnings(self.specification, ledger, cost, at_once, named)
+
     def plan(self, owner: str | None = None) -> Plan:
         """Check that the sweep can run, by default on this machine, and return its plan; write nothing.
 

@@ -18,6 +18,7 @@ from orchestrator.client.answers import (
     Changes,
     CheckpointRow,
     ComparedSweeps,
+    CostRow,
     Deletion,
     DetailedStatus,
     DiskUse,
@@ -27,6 +28,7 @@ from orchestrator.client.answers import (
     LiveSweep,
     LogPart,
     Norm,
+    NoticeTarget,
     PlannedSweep,
     Pool,
     QueuedSweep,
@@ -70,6 +72,7 @@ from orchestrator.ledger.sweeps.records import (
     is_confirmation,
 )
 from orchestrator.sharing.pool_rows import UNIT, Owner
+from orchestrator.text_file import read_text, shown
 
 Row = TypeVar("Row")
 
@@ -246,9 +249,9 @@ class LocalBackend(Backend):
         new: bool = False,
         key: str | None = None,
     ) -> Submitted:
-        return _submitted(
-            api.serving.submit(self._loaded(file, profile, overrides, new=new), new=new, key=key)
-        )
+        loaded = self._loaded(file, profile, overrides, new=new)
+        warnings = loaded.warnings()
+        return _submitted(api.serving.submit(loaded, new=new, key=key), warnings)
 
     def validate(
         self,
@@ -406,6 +409,22 @@ class LocalBackend(Backend):
             )
         )
 
+    def cost(self, prices: str | Path | None = None, *, since: float | None = None) -> Sequence[CostRow]:
+        file = None if prices is None else Path(prices)
+        listed = None if file is None else api.bill.price_list(read_text(file), shown(file))
+        with self.workspace.ledger() as ledger:
+            found = api.bill.hours(ledger, since)
+        return found if listed is None else api.bill.priced(found, listed)
+
+    def notices(self) -> Sequence[NoticeTarget]:
+        return api.notice_admin.listed(root=self._root)
+
+    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[NoticeTarget]:
+        return api.notice_admin.add(target, events, root=self._root)
+
+    def remove_notice(self, number: int) -> Sequence[NoticeTarget]:
+        return api.notice_admin.remove(number, root=self._root)
+
     def users(self) -> Sequence[User]:
         return api.user_admin.users(root=self._root)
 
@@ -530,9 +549,9 @@ def quota_row(owner: Owner) -> QuotaRow:
     return QuotaRow(owner.name, owner.weight / UNIT, share, owner.most_gpu_hours, used, owner.most_sweeps)
 
 
-def _submitted(submitted: tuple[submissions.Submission, bool]) -> Submitted:
+def _submitted(submitted: tuple[submissions.Submission, bool], warnings: Sequence[str] = ()) -> Submitted:
     submission, added = submitted
-    return Submitted(submission.sweep_id, submission.state, added)
+    return Submitted(submission.sweep_id, submission.state, added, warnings)
 
 
 def _row(kind: type[Row], record: object) -> Row:

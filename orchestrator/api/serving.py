@@ -150,6 +150,7 @@ def submit(
     only_ended: bool = False,
     withdraw: bool = False,
     asked: Asked | None = None,
+    warnings: Sequence[str] = (),
 ) -> tuple[Submission, bool]:
     """Check a sweep and submit it to the service.
 
@@ -167,6 +168,7 @@ def submit(
         only_ended: Whether to refuse a queued or running sweep.
         withdraw: Whether to withdraw the stop request of a user for a queued or running sweep.
         asked: Entry for the audit log; one of the command line if None.
+        warnings: Sentences for the answer to the user, from `LoadedSweep.warnings`.
 
     Returns:
         The submission, and whether this call has queued it.
@@ -204,6 +206,7 @@ def submit(
             only_ended=only_ended,
             withdraw=withdraw,
             asked=asked or Asked(COMMAND_LINE, "submit", specification.name, {"new": new}),
+            warnings=warnings,
         )
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)

@@ -41,6 +41,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "submit": "orchestrator.cli.sweep_verbs:submit",
         "mcp": "orchestrator.cli.mcp_verb:mcp",
         "user": "orchestrator.cli.sharing_verbs:user_app",
+        "notify": "orchestrator.cli.sharing_verbs:notify",
     },
     "Look": {
         "list": "orchestrator.cli.look:list_sweeps",
@@ -55,6 +56,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "queue": "orchestrator.cli.look:queue",
         "move": "orchestrator.cli.sharing_verbs:move",
         "quota": "orchestrator.cli.sharing_verbs:quota",
+        "cost": "orchestrator.cli.sharing_verbs:cost",
     },
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",

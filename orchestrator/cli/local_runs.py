@@ -21,7 +21,7 @@ from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.serving import RunningService
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli import live_view
-from orchestrator.cli.printing import print_line, submitted
+from orchestrator.cli.printing import print_line, print_warnings, submitted
 from orchestrator.cli.run_options import RunOptions
 from orchestrator.driver import submitted_sweep
 from orchestrator.driver.log import Observer
@@ -187,6 +187,8 @@ def submit_sweep(
         remedy = f"Set {NOTIFY} for `serve` instead, or run the sweep with `--here`."
         raise BadInput("--notify", must, got, remedy)
     own = {name: getattr(options, name) for name in serving.DRIVER_OPTIONS}
+    if not withdraw:
+        print_warnings(sweep.warnings())
     submission, is_added = serving.submit(sweep, new=new, key=key, withdraw=withdraw, options=own)
     return submission.sweep_id, is_added
 

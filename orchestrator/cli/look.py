@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +12,17 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.live_view import shown_live
-from orchestrator.cli.options import Json, Plain, Root, Server, TrialName, backend_of, trial_name
+from orchestrator.cli.options import (
+    Json,
+    Plain,
+    Root,
+    Server,
+    Since,
+    TrialName,
+    backend_of,
+    earliest,
+    trial_name,
+)
 from orchestrator.cli.printing import (
     best_line,
     deliverer,
@@ -42,9 +51,7 @@ _INDENT = " " * 6
 def list_sweeps(
     tag: Annotated[str | None, typer.Option("--tag", help="Only sweeps with this tag.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="Only sweeps of this task.")] = None,
-    since: Annotated[
-        str | None, typer.Option("--since", help="Only sweeps of this period, such as 12h, 7d or 2w.")
-    ] = None,
+    since: Since = None,
     archived: Annotated[
         bool, typer.Option("--archived", help="Archived and deleted sweeps instead.")
     ] = False,
@@ -64,8 +71,7 @@ def list_sweeps(
     if disk:
         _print_disk(backend.disk(), as_json=as_json)
         return
-    earliest = None if since is None else time.time() - _seconds(since)
-    listed = backend.sweeps(tag=tag, task=task, since=earliest, archived=archived)
+    listed = backend.sweeps(tag=tag, task=task, since=earliest(since), archived=archived)
     if as_json:
         print_json([asdict(entry) for entry in listed])
         return
@@ -89,19 +95,6 @@ def _print_disk(uses: Sequence[DiskUse], *, as_json: bool) -> None:
         owned[use.owner or "without an owner"] += use.bytes
     for owner, count in owned.most_common():
         print_line(f"{gibibytes(count)}  in all: {owner}")
-
-
-def _seconds(period: str) -> float:
-    """Return the length of a period such as `7d` in seconds.
-
-    Raises:
-        BadInput: It is not a number and a unit.
-    """
-    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", period)
-    if found is None:
-        must = "must be a number and m, h, d or w, for minutes, hours, days or weeks"
-        raise BadInput("--since", must, repr(period)[:80], "For example 7d.")
-    return int(found[1]) * {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[found[2]]
 
 
 def status(

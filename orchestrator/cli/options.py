@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -66,6 +68,9 @@ Server = Annotated[
         help="URL of a remote service. [env: SWEEP_URL; token: SWEEP_TOKEN]",
     ),
 ]
+Since = Annotated[
+    str | None, typer.Option("--since", help="Only this period until now, such as 12h, 7d or 2w.")
+]
 Key = Annotated[
     str | None,
     typer.Option("--key", help="Idempotency key: repeating the request with it adds nothing."),
@@ -91,3 +96,18 @@ def trial_name(words: list[str]) -> str:
         must = "must be one trial: its key, its number, or a sweep and a number"
         raise BadInput("TRIAL", must, f"{len(words)} words", "For example `sweep logs 0`.")
     return "-".join(words)
+
+
+def earliest(period: str | None) -> float | None:
+    """Return the beginning of a period such as `7d` that ends now, in seconds since the epoch; None for None.
+
+    Raises:
+        BadInput: It is not a number and a unit.
+    """
+    if period is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", period)
+    if found is None:
+        must = "must be a number and m, h, d or w, for minutes, hours, days or weeks"
+        raise BadInput("--since", must, repr(period)[:80], "For example 7d.")
+    return time.time() - int(found[1]) * {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}[found[2]]

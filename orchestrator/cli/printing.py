@@ -44,6 +44,12 @@ def submitted(sweep_id: str, *, is_added: bool) -> str:
     return f"{sweep_id} is submitted.\n" if is_added else f"{sweep_id} was submitted before.\n"
 
 
+def print_warnings(warnings: Sequence[str]) -> None:
+    """Print what may surprise the owner of a sweep to standard error."""
+    for text in warnings:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {text}", markup=False)
+
+
 def deliverer(sweep_id: str) -> str:
     """Return the command or service that delivers the MLflow records of a sweep without a driver."""
     return f"`sweep resume {sweep_id}` delivers them, and `serve` by itself if the sweep was submitted to it"

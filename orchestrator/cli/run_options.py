@@ -102,8 +102,8 @@ class RunOptions:
             "--notify",
             envvar=NOTIFY,
             metavar="COMMAND|URL",
-            help="Send JSON events (new best trial, failure, end) to the standard input of a command, or POST"
-            " them to a URL.",
+            help="Send events (new best trial, failure, end) to a URL, `slack+https://...`, `mailto:...` or"
+            " the standard input of a command.",
             rich_help_panel=EXECUTION,
         ),
     ] = None

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator import json_log
 from orchestrator.accounts import CODE_AS_USERS, check_closed
 from orchestrator.api import serving as service
 from orchestrator.api import user_admin as users
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.options import Data, Root
 from orchestrator.cli.printing import print_line
+from orchestrator.client.names import check_word
 from orchestrator.errors import BadInput
 from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 from orchestrator.system import handled
@@ -111,6 +113,14 @@ def serve(
             help="Run user code as the owner's Unix account; owners must belong to GROUP. Requires root.",
         ),
     ] = None,
+    log: Annotated[
+        str,
+        typer.Option(
+            "--log",
+            envvar=json_log.LOG,
+            help="Format of the logs of service and drivers: text or json.",
+        ),
+    ] = json_log.TEXT,
     own_root: Root = DEFAULT_ROOT,
     data: Data = DEFAULT_DATA,
 ) -> int:
@@ -125,15 +135,19 @@ def serve(
 
         sweep serve --http 8080
     """
+    check_word("--log", log, (json_log.TEXT, json_log.JSON))
+    os.environ[json_log.LOG] = log
+    if json_log.is_json():
+        json_log.begin()
     if code_as_users is not None:
         service.run_code_as_users(code_as_users, root=own_root, data=data)
     rounds, later = service.Rounds(), list[str]()
     beside: AbstractContextManager[None] = nullcontext()
 
     def say(line: str) -> None:
-        print_line(line)
+        _say(line)
         while later:  # what is of use once the service runs
-            print_line(later.pop(0))
+            _say(later.pop(0))
 
     if http is not None:
         if (private := key or certificate) is not None and private.is_file():
@@ -192,6 +206,14 @@ def _identity_provider(file: Path, listening: Listening) -> IdentityProvider:
     return IdentityProvider(settings, os.environ.get(OIDC_SECRET))
 
 
+def _say(line: str) -> None:
+    """Print a line of the service in the format of its log."""
+    if json_log.is_json():
+        json_log.log(line)
+    else:
+        print_line(line)
+
+
 @contextmanager
 def _answering(
     workspace: Workspace,
@@ -215,7 +237,7 @@ def _answering(
     user = users.signed_in_by_link(workspace.paths.root)
     key = OneTimeKey(user) if user is not None else None
     with serving(workspace, listening, rounds, key, provider) as address:
-        print_line(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
+        _say(f"The HTTP API is at {address}/api/v1; `user add NAME` gives access to it.")
         by_name = listening.behind_proxy and listening.names
         page = f"https://{listening.names[0]}" if by_name else address
         once = f"signs {user} in, once, within {KEY_SECONDS / 60:.0f} minutes"

@@ -1,18 +1,22 @@
-"""Verbs for sharing a service: `move`, `quota` and `user`."""
+"""Verbs for sharing a service: `move`, `quota`, `cost`, `notify` and `user`."""
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
+from orchestrator.cli.options import Json, Root, Server, Since, SweepId, backend_of, earliest
 from orchestrator.cli.printing import print_json, print_line
+from orchestrator.client.answers import CostRow
 from orchestrator.client.protocol import DAYS
-from orchestrator.errors import counted
+from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.people.user_records import User
 from orchestrator.output import Console
 from orchestrator.storage.paths import DEFAULT_ROOT
@@ -178,3 +182,92 @@ def quota(
     most = "no limit of sweeps" if row.sweeps is None else counted(row.sweeps, "sweep")
     quotas = f"at most {row.share:.0%} of a cluster, {hours} GPU-hours a week ({row.used_gpu_hours:.1f} used)"
     print_line(f"{row.owner}: weight {row.weight:g}, {quotas}, {most} at once")
+
+
+def notify(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TARGET]",
+            help="URL (`https://...`, `slack+https://...`), `mailto:...` or a command; `-` reads it from"
+            " standard input.",
+        ),
+    ] = None,
+    event: Annotated[
+        list[str] | None,
+        typer.Option("--event", help="Event to send, such as `best` or `ended`; repeatable. [default: all]"),
+    ] = None,
+    remove: Annotated[
+        int | None, typer.Option("--remove", metavar="NUMBER", help="Remove a target by its number.")
+    ] = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Set where the service sends notifications about your sweeps, and list the targets.
+
+    Example:
+
+        sweep notify mailto:ada@example.org --event ended --event stuck
+    """
+    backend = backend_of(server, root)
+    if target is not None and remove is not None:
+        raise BadInput("--remove", "must be given without a target", target[:80], "Leave one of them out.")
+    if target is not None:
+        given = sys.stdin.readline().strip() if target == "-" else target
+        rows = backend.add_notice(given, tuple(event or ()))
+    else:
+        rows = backend.notices() if remove is None else backend.remove_notice(remove)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for row in rows:
+        print_line(f"{row.number}  {row.target}  {', '.join(row.events) or 'all events'}")
+    if not rows:
+        print_line("There are no targets: `sweep notify mailto:you@example.org` adds one.")
+
+
+def cost(
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            "--prices",
+            metavar="FILE",
+            help="YAML file with a price by device, of a GPU-hour, and for `CPU` of a core-hour.",
+        ),
+    ] = None,
+    since: Since = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Show the hours that sweeps have used, by owner, sweep and device, with their cost if prices are given.
+
+    Example:
+
+        sweep cost --prices prices.yaml --since 7d
+    """
+    rows = backend_of(server, root).cost(prices, since=earliest(since))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    if not rows:
+        print_line("No sweep has used any hours.")
+        return
+    table = Table("owner", "sweep", "device", box=None, pad_edge=False)
+    for column in ("trial-hours", "core-hours", "GPU-hours", *([] if prices is None else ["cost"])):
+        table.add_column(column, justify="right")
+    for owner in dict.fromkeys(row.owner for row in rows):
+        own = [row for row in rows if row.owner == owner]
+        for row in own:
+            table.add_row(owner or "–", row.sweep, row.device, *_amounts([row]))
+        if len(own) > 1:
+            table.add_row(owner or "–", "all", "", *_amounts(own), style="bold")
+    Console().print(table)
+
+
+def _amounts(rows: Sequence[CostRow]) -> list[str]:
+    """Return the sums of the hours, and of the costs if there are prices."""
+    hours = (sum(getattr(row, name) for row in rows) for name in ("trial_hours", "core_hours", "gpu_hours"))
+    costs = [row.cost for row in rows if row.cost is not None]
+    return [*(f"{each:.2f}" for each in hours), *([f"{sum(costs):.2f}"] if costs else [])]

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli import live_view
 from orchestrator.cli.options import Key, OneTrial, Plain, Root, Server, SweepId, backend_of
-from orchestrator.cli.printing import print_line, submitted
+from orchestrator.cli.printing import print_line, print_warnings, submitted
 from orchestrator.cli.run_options import (
     Extend,
     File,
@@ -64,6 +64,7 @@ def run(
             )
         backend, chosen = HttpBackend(server), profile or "auto"
         answer = backend.submit(file, profile=chosen, overrides=overrides or (), new=new)
+        print_warnings(answer.warnings)
         write(submitted(answer.id, is_added=answer.added))
         return live_view.follow(backend, answer.id, plain=options.plain)
     return _local(options).run(file, profile, overrides, _budget(extend, top), new=new, resume=resume)
@@ -92,7 +93,9 @@ def submit(
     if server is not None:
         chosen = profile or "auto"
         backend = HttpBackend(server)
-        print_line(backend.submit(file, profile=chosen, overrides=overrides or (), new=new, key=key).id)
+        answer = backend.submit(file, profile=chosen, overrides=overrides or (), new=new, key=key)
+        print_warnings(answer.warnings)
+        print_line(answer.id)
         return Exit.COMPLETE
     _local(options).submit(file, profile, overrides, new=new, resume=resume, key=key)
     return Exit.COMPLETE

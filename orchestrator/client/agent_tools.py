@@ -22,7 +22,7 @@ from orchestrator.errors import Refusal, to_document
 
 READING = (
     *("sweeps", "status", "live", "changes", "pareto", "trials", "trial", "reports", "log", "trial_log"),
-    *("curves", "result", "analysis", "compare", "replay", "queue", "pools", "quota", "validate"),
+    *("curves", "result", "analysis", "compare", "replay", "queue", "pools", "quota", "cost", "validate"),
     *("disk", "deletion"),
 )
 """Methods of the client protocol that change nothing."""

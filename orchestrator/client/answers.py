@@ -474,11 +474,13 @@ class Submitted:
         id: ID of the sweep.
         state: State of the submission.
         added: Whether this request, and not an earlier one, has queued it.
+        warnings: What may surprise its owner, as `validate` says it, one sentence each.
     """
 
     id: str
     state: str
     added: bool = True
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -836,6 +838,44 @@ class PlannedSweep:
     runs: Sequence[str] = ()
     lines: Sequence[str] = ()
     warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class NoticeTarget:
+    """A target of notifications.
+
+    Attributes:
+        number: Number of the target, from 1.
+        target: Target without its secret, such as `https://example.org/...`.
+        events: Names of the events that it receives; all if empty.
+    """
+
+    number: int
+    target: str
+    events: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CostRow:
+    """What a sweep has used of one kind of device.
+
+    Attributes:
+        owner: Owner of the sweep; None if it was not submitted.
+        sweep: ID of the sweep.
+        device: Model of its GPUs, `GPU` if it is unknown, or `CPU` for trials without a GPU.
+        trial_hours: Sum of the hours of its attempts on the device.
+        core_hours: Sum of their hours, each multiplied by its cores.
+        gpu_hours: Sum of their hours, each multiplied by its share of a GPU.
+        cost: GPU-hours, or core-hours of the device `CPU`, multiplied by the price; None without prices.
+    """
+
+    owner: str | None
+    sweep: str
+    device: str
+    trial_hours: float
+    core_hours: float
+    gpu_hours: float
+    cost: float | None = None
 
 
 @dataclass(frozen=True)

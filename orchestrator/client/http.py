@@ -26,7 +26,7 @@ from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, She
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
-from orchestrator.text_file import read_text
+from orchestrator.text_file import read_text, shown
 
 URL = "SWEEP_URL"
 """Environment variable with the URL of a remote service. `--root` and `--here` override it."""
@@ -268,6 +268,26 @@ class HttpBackend(Backend):
         self.call("PATCH", f"/quotas/{quote(owner, safe='')}", {**body, "new": new})
         return self.quota(owner)
 
+    def cost(
+        self, prices: str | Path | None = None, *, since: float | None = None
+    ) -> Sequence[answers.CostRow]:
+        file = None if prices is None else Path(prices)
+        sent = None if file is None else {"name": shown(file), "text": read_text(file)}
+        rows = self.call("POST", "/cost", {"prices": sent, "since": since})["cost"]
+        return [decoded(answers.CostRow, row) for row in rows]
+
+    def notices(self) -> Sequence[answers.NoticeTarget]:
+        return self._targets("GET", "/notices")
+
+    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[answers.NoticeTarget]:
+        return self._targets("POST", "/notices", {"target": target, "events": list(events)})
+
+    def remove_notice(self, number: int) -> Sequence[answers.NoticeTarget]:
+        return self._targets("DELETE", f"/notices/{number}")
+
+    def _targets(self, method: str, path: str, body: object = None) -> Sequence[answers.NoticeTarget]:
+        return [decoded(answers.NoticeTarget, row) for row in self.call(method, path, body)["notices"]]
+
     def users(self) -> Sequence[User]:
         return [decoded(User, row) for row in self.call("GET", "/users")["users"]]
 
@@ -425,7 +445,7 @@ def decoded(kind: type[Answer], value: Any) -> Answer:
     """Return a dataclass from a JSON object, ignoring fields of later versions.
 
     >>> decoded(Submitted, {"id": "copying", "state": "QUEUED", "cost": 3})
-    Submitted(id='copying', state='QUEUED', added=True)
+    Submitted(id='copying', state='QUEUED', added=True, warnings=())
 
     Args:
         kind: Dataclass, whose fields may be dataclasses, sequences of them, or optional.

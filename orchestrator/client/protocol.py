@@ -20,12 +20,14 @@ from orchestrator.client.answers import (
     AddedUser,
     Changes,
     ComparedSweeps,
+    CostRow,
     Deletion,
     DetailedStatus,
     DiskUse,
     LearningCurves,
     LiveSweep,
     LogPart,
+    NoticeTarget,
     PlannedSweep,
     Pool,
     QueuedSweep,
@@ -331,6 +333,37 @@ class Backend(Protocol):
             gpu_hours: Largest number of GPU-hours a week; infinity for no limit.
             sweeps: Largest number of queued and running sweeps; infinity for no limit.
             new: Whether to allow an owner that does not exist yet.
+        """
+
+    def cost(self, prices: str | Path | None = None, *, since: float | None = None) -> Sequence[CostRow]:
+        """The hours of every sweep that has used some, by owner, sweep and device.
+
+        Args:
+            prices: YAML file of this machine with a price by device: of a GPU-hour, and for `CPU` of a
+                core-hour.
+            since: Earliest time that counts, seconds since the epoch; None for all.
+        """
+
+    # Notifications
+
+    def notices(self) -> Sequence[NoticeTarget]:
+        """The caller's targets of notifications about submitted sweeps."""
+
+    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[NoticeTarget]:
+        """Send notifications about the caller's submitted sweeps to a target; return all of the caller's.
+
+        Over HTTP, a target is an https URL on a public network or an e-mail address.
+
+        Args:
+            target: `https://...`, `slack+https://...`, `mailto:...` or a command.
+            events: Names of the events, such as `best`; all if empty.
+        """
+
+    def remove_notice(self, number: int) -> Sequence[NoticeTarget]:
+        """Remove one of the caller's targets; return the others.
+
+        Args:
+            number: Number of the target.
         """
 
     # Users

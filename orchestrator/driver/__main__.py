@@ -12,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from orchestrator import process_secrets, search_installed_modules_alone
+from orchestrator import json_log, process_secrets, search_installed_modules_alone
 from orchestrator.accounts import files_closed
 from orchestrator.driver import prewarmed, shutdown, submitted_sweep
 from orchestrator.errors import Refusal
@@ -32,6 +32,8 @@ def main() -> None:
 def drive(arguments: Sequence[str]) -> int:
     """Drive the sweep of a command line and return the exit code; an error is printed in one line."""
     protect(goes_on=True)
+    if json_log.is_json():
+        json_log.begin()
     given = _parser().parse_args(arguments)
     try:
         with files_closed():

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from orchestrator import json_log
+from orchestrator.json_log import LogLine
 from orchestrator.report.words import number, time_left
 from orchestrator.session.board import Progress
 
@@ -75,6 +77,43 @@ class Display(Observer):
         if line != self._printed and (settled or now - self._printed_at >= _LINE_EVERY_SECONDS):
             self.say(line)
             self._printed_at, self._printed = now, line
+
+
+@dataclass
+class StructuredLog(Observer):
+    """Logs the messages of one sweep, each new best trial, and its progress every 30 s and at the end.
+
+    Attributes:
+        sweep_id: ID of the sweep.
+        metric: Name of the objective.
+    """
+
+    sweep_id: str
+    metric: str
+    _best: float | None = field(default=None, init=False)
+    _logged_at: float = field(default=-_LINE_EVERY_SECONDS, init=False)
+    _logged: str = field(default="", init=False)
+
+    def say(self, line: str) -> None:
+        """Log a message."""
+        json_log.log(LogLine(line, sweep=self.sweep_id))
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Log the end of preparing a data set."""
+        if done >= total:
+            json_log.log(LogLine(f"{what}: {total:,}", "loaded", self.sweep_id))
+
+    def show(self, progress: Progress) -> None:
+        """Log what has changed."""
+        if progress.best_value is not None and progress.best_value != self._best:
+            self._best = progress.best_value
+            best = f"best {self.metric} {number(self._best)}"
+            json_log.log(LogLine(best, "best", self.sweep_id, progress.best_key))
+        line, now = describe(progress, self.metric), time.monotonic()
+        is_over = progress.settled >= progress.wanted
+        if line != self._logged and (is_over or now - self._logged_at >= _LINE_EVERY_SECONDS):
+            self._logged_at, self._logged = now, line
+            json_log.log(LogLine(line, "progress", self.sweep_id))
 
 
 def describe(progress: Progress, metric: str) -> str:

@@ -1,63 +1,31 @@
-"""Notifications of a new best trial, a failed trial and the end, sent to a command or a webhook."""
+"""Notifications of a new best trial, failed trials and the end, which a driver sends to one target."""
 
 from __future__ import annotations
 
-import json
 import queue
-import shlex
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from http.client import HTTPException
-from typing import Any
-from urllib.parse import urlsplit
+from smtplib import SMTPException
 
 from orchestrator.driver.log import Observer
+from orchestrator.driver.notice_targets import Message, sender
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.session.board import Progress
 
 NOTIFY = "SWEEP_NOTIFY"
 """Environment variable: default of `--notify`."""
 
-TIMEOUT_SECONDS = 10.0
 _LAST_SECONDS = 15.0
 
-Message = dict[str, Any]
-"""A JSON object; its `event` is `best`, `failed` or `ended`."""
+MOST_WAITING = 100
+"""Largest number of messages that wait for a slow target; further ones are lost."""
 
-
-def sender(target: str) -> Callable[[bytes], None]:
-    """Return a function that sends bytes by POST to an http(s) address, or to a command's standard input.
-
-    Raises:
-        BadInput: The target is neither an address nor a command line.
-    """
-    if urlsplit(target).scheme in ("http", "https"):
-        return lambda message: _post(target, message)
-    try:
-        words = shlex.split(target)
-    except ValueError as error:
-        words, got = [], f"{target} ({error})"
-    else:
-        got = target or "nothing"
-    if not words:
-        must = "must be an http(s) address or a command"
-        raise BadInput("--notify", must, got, "For example --notify 'mail -s sweep me@example.org'.")
-    return lambda message: _run(words, message)
-
-
-def _post(address: str, message: bytes) -> None:
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(address, message, headers)
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
-        pass
-
-
-def _run(words: list[str], message: bytes) -> None:
-    subprocess.run(words, input=message, check=True, capture_output=True, timeout=TIMEOUT_SECONDS)
+FAILURES = (OSError, HTTPException, SMTPException, subprocess.SubprocessError, BadInput)
+"""Errors of a message that could not be sent."""
 
 
 class Notifier:
@@ -65,34 +33,67 @@ class Notifier:
 
     The first failure is reported by `warn`.
 
+    Args:
+        target: The target.
+        warn: Function that receives a line about the first failure.
+        restricted: Whether the target is restricted, as in `sender`.
+
     Raises:
-        BadInput: The target is neither an http(s) address nor a command line.
+        BadInput: The target has none of the forms.
+        NotAllowed: The target is restricted.
     """
 
-    def __init__(self, target: str, warn: Callable[[str], None]) -> None:
-        self._send, self._warn, self._warned = sender(target), warn, False
+    def __init__(self, target: str, warn: Callable[[str], None], *, restricted: bool = False) -> None:
+        self._send, self._warn, self._warned = sender(target, restricted=restricted), warn, False
         self._messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="notify", daemon=True)
         self._thread.start()
 
     def send(self, message: Message) -> None:
-        """Queue a message and return at once."""
-        self._messages.put(message)
+        """Queue a message and return at once; it is lost if `MOST_WAITING` others wait."""
+        if self._messages.qsize() < MOST_WAITING:
+            self._messages.put(message)
 
-    def close(self) -> None:
-        """Wait until every message has been sent, at most 15 s."""
+    def close(self, seconds: float = _LAST_SECONDS) -> None:
+        """Wait until every message has been sent, at most for a time in seconds."""
         self._messages.put(None)
-        self._thread.join(_LAST_SECONDS)
+        self._thread.join(seconds)
 
     def _work(self) -> None:
         while (message := self._messages.get()) is not None:
             try:
-                self._send(json.dumps(message).encode())
-            except (OSError, HTTPException, subprocess.SubprocessError) as error:
+                self._send(message)
+            except FAILURES as error:
                 if not self._warned:
                     # The error's text may hold the address, and the address a secret.
-                    self._warn(f"--notify: a message could not be sent ({type(error).__name__}).")
+                    reason = str(error) if isinstance(error, BadInput) else type(error).__name__
+                    self._warn(f"--notify: a message could not be sent ({reason}).")
                 self._warned = True
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What notifications tell of a sweep at one moment.
+
+    Attributes:
+        best_key: Key of the best trial so far, or None.
+        best_value: Its value, or None.
+        failed: Number of failed trials.
+        trials: Expected number of trials at the end.
+        stuck: Keys of running trials that have not reported for much longer than usual.
+    """
+
+    best_key: str | None = None
+    best_value: float | None = None
+    failed: int = 0
+    trials: int = 0
+    stuck: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, progress: Progress) -> Seen:
+        """Return what a driver knows."""
+        failed = progress.states.get("FAILED", 0)
+        return cls(progress.best_key, progress.best_value, failed, progress.wanted)
 
 
 @dataclass
@@ -102,13 +103,15 @@ class Notified(Observer):
     Attributes:
         observer: Other observer.
         notifier: Sender of the messages.
+        sweep_id: ID of the sweep.
         metric: Name of the objective.
     """
 
     observer: Observer
     notifier: Notifier
+    sweep_id: str
     metric: str
-    _before: Progress | None = field(default=None, init=False)
+    _before: Seen | None = field(default=None, init=False)
 
     def say(self, line: str) -> None:
         self.observer.say(line)
@@ -118,9 +121,9 @@ class Notified(Observer):
 
     def show(self, progress: Progress) -> None:
         """Pass the progress on, and send the changes since the first progress of this run."""
-        before, self._before = self._before, progress
+        before, self._before = self._before, Seen.of(progress)
         if before is not None:
-            for message in changes(before, progress, self.metric):
+            for message in changes(self.sweep_id, self.metric, before, self._before):
                 self.notifier.send(message)
         self.observer.show(progress)
 
@@ -134,13 +137,13 @@ def run_notified(
     """Run a sweep with `run`, and send its changes and its end to a target; None sends nothing.
 
     Raises:
-        BadInput: The target is neither an http(s) address nor a command line.
+        BadInput: The target has none of the forms of `notice_targets`.
     """
     if target is None:
         return run(observer)
     with closing(Notifier(target, observer.say)) as notifier:
         try:
-            code = run(Notified(observer, notifier, metric))
+            code = run(Notified(observer, notifier, sweep_id, metric))
         except Refusal as refusal:
             notifier.send(ended(sweep_id, exit_of(refusal)))
             raise
@@ -153,12 +156,21 @@ def ended(sweep_id: str, code: Exit) -> Message:
     return {"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()}
 
 
-def changes(before: Progress, now: Progress, metric: str) -> list[Message]:
-    """Return the messages about the changes between two moments of a sweep."""
+def changes(sweep_id: str, metric: str, before: Seen, now: Seen) -> list[Message]:
+    """Return the messages about the changes between two moments of a sweep.
+
+    Args:
+        sweep_id: ID of the sweep.
+        metric: Name of the objective.
+        before: Earlier moment.
+        now: Later moment.
+    """
     messages: list[Message] = []
     if now.best_value is not None and now.best_value != before.best_value:
-        messages.append({"event": "best", "trial": now.best_key, "metric": metric, "value": now.best_value})
-    failed = now.states.get("FAILED", 0)
-    if failed > before.states.get("FAILED", 0):
-        messages.append({"event": "failed", "failed": failed, "trials": now.wanted})
+        best = {"trial": now.best_key, "metric": metric, "value": now.best_value}
+        messages.append({"event": "best", "sweep": sweep_id, **best})
+    if now.failed > before.failed:
+        messages.append({"event": "failed", "sweep": sweep_id, "failed": now.failed, "trials": now.trials})
+    if stuck := sorted(now.stuck - before.stuck):
+        messages.append({"event": "stuck", "sweep": sweep_id, "trials": stuck})
     return messages

@@ -10,14 +10,16 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from orchestrator import json_log
 from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import preflight, run
 from orchestrator.driver.admission import RETRY_FAILED, Run, current_owner, with_id
-from orchestrator.driver.log import Display, Observer, profile_note
+from orchestrator.driver.log import Display, Observer, StructuredLog, profile_note
 from orchestrator.driver.notifications import NOTIFY, run_notified
 from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
+from orchestrator.json_log import LogLine
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
@@ -67,8 +69,9 @@ def drive(sweep_id: str, start: int, root: str | Path | None = None) -> Exit:
 def run_sweep(submission: Submission, paths: Paths) -> Exit:
     """Run the sweep of a submission with its options, and print its progress and its result."""
     sweep = with_id(from_document(submission.document, submission.text), submission.sweep_id)
-    console = Console(soft_wrap=True)
-    with closing(Display(console, sweep.metric)) as display:
+    console, is_json = Console(soft_wrap=True), json_log.is_json()
+    observer = StructuredLog(sweep.id, sweep.metric) if is_json else Display(console, sweep.metric)
+    with closing(observer) as display:
         if sweep.scheduler.is_default:
             display.say(f"scheduler: {sweep.scheduler.phrase(sweep.training)}")
         code = run_notified(
@@ -78,6 +81,9 @@ def run_sweep(submission: Submission, paths: Paths) -> Exit:
             display,
             lambda observer: _run_observed(sweep, submission, paths, observer),
         )
+    if is_json:
+        json_log.log(LogLine(f"{sweep.id} has ended with code {int(code)}.", "ended", sweep.id))
+        return code
     with _ledger(paths) as ledger:
         show_result(ledger, paths, sweep.id, console)
     return code

@@ -328,9 +328,10 @@ def record_resources(leased: LeasedSweep, slotted: SweepConfig) -> None:
         resources.cpu * resources.node_count,
         resources.total_gpu,
     )
-    if known and (known[-1]["cpu"], known[-1]["gpu"]) == (cpu, gpu):
+    held = {"cpu": cpu, "gpu": gpu, "device": devices.device_of_trials(leased.run.hardware, gpu)}
+    if known and {name: known[-1].get(name) for name in held} == held:
         return
-    taken = {"cpu": cpu, "gpu": gpu, "at": leased.ledger.now()}
+    taken = {**held, "at": leased.ledger.now()}
     leased.writer.amend_sweep(record.document, record.digest, {**record.facts, RESOURCES: [*known, taken]})
 
 

@@ -123,10 +123,22 @@ def described(hardware: Hardware) -> str:
     """Return the hardware of trials as a phrase, such as `16 cores, 1 NVIDIA H200, Linux on x86_64`."""
     cores, gpus = counted(hardware.cpus, "core"), "no GPU"
     if hardware.gpus:
-        gpus = counted(hardware.gpus, "GPU" if hardware.nodes or host_devices() else _model())
+        gpus = counted(hardware.gpus, device_of_trials(hardware, hardware.gpus))
     if hardware.nodes:
         return f"a cluster of {counted(len(hardware.nodes), 'node')}, of up to {cores}, {gpus}"
     return f"{cores}, {gpus}, {platform.system()} on {platform.machine()}"
+
+
+def device_of_trials(hardware: Hardware, gpus: float) -> str:
+    """Return the model of the GPUs of trials, such as `NVIDIA H200`, or `CPU` without a GPU.
+
+    Args:
+        hardware: Hardware of the trials; the models of the GPUs of a cluster are unknown, `GPU`.
+        gpus: GPUs of a trial.
+    """
+    if not gpus:
+        return "CPU"
+    return "GPU" if hardware.nodes or host_devices() else _model()
 
 
 def _model() -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from orchestrator.errors import BadInput, Busy, NoDatabase
+from orchestrator.json_log import LogLine
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue.submissions import has_ended, left_undelivered
 from orchestrator.ledger.sweeps.lease import Lease
@@ -98,7 +99,8 @@ class Deliveries:
         """Count a failed delivery; return the backoff in seconds."""
         self._failures += 1
         if self._failures == 1:
-            self._say(f"{sweep_id}: MLflow accepts no records; retrying later.")
+            line = f"{sweep_id}: MLflow accepts no records; retrying later."
+            self._say(LogLine(line, "undelivered", sweep_id))
         self._refused = [*(other for other in self._refused if other != sweep_id), sweep_id]
         return min(LONGEST_RETRY_SECONDS, LOOK_SECONDS * 2.0 ** min(self._failures, 30))
 
@@ -123,7 +125,8 @@ class Deliveries:
         except Busy:
             return None
         if not after:
-            self._say(f"{sweep_id}: delivered {before} pending records to MLflow.")
+            line = f"{sweep_id}: delivered {before} pending records to MLflow."
+            self._say(LogLine(line, "delivered", sweep_id))
         return before - after if after < before or not must_leave() else None
 
 

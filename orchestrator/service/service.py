@@ -24,6 +24,7 @@ from orchestrator.driver.admission import OWNER
 from orchestrator.driver.prewarmed import PrewarmedDriver
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Busy, Damaged, Exit
+from orchestrator.json_log import LogLine, message_of
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
@@ -36,6 +37,7 @@ from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm
 from orchestrator.process_secrets import redacted
 from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import Rounds, announced, knocked
+from orchestrator.service.notices import Notices
 from orchestrator.service.situation import Process, Situation
 from orchestrator.service.start_order import DRIVERS_AT_ONCE, with_shares
 from orchestrator.service.supervision import Actions, next_actions
@@ -112,6 +114,7 @@ def serve(
             # Entered before the lease and so closed after it, because closing takes seconds during a
             # delivery.
             deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))
+            notices = stack.enter_context(closing(Notices(paths, system, say)))
             lease = stack.enter_context(_held(ledger, say))
             this = stack.enter_context(announced(paths.service, system))
             say(f"{this} serves {ledger.where}.")
@@ -121,6 +124,7 @@ def serve(
             services.append(service)
             stack.callback(service.end_ready)
             deliveries.start()
+            notices.start()
             while not over.is_set():
                 knocks = knocked(paths.service)
                 service.poll()
@@ -271,7 +275,7 @@ class Service:
             self._start(submission)
         for sweep_id in actions.leaving:
             self._writer.ask_for_room(sweep_id)
-            self._say(f"{sweep_id}: preempted for other sweeps.")
+            self._say(LogLine(f"{sweep_id}: preempted for other sweeps.", "preempted", sweep_id))
         self._ready.tend(busy=bool(self._children))
 
     def _now(self) -> float:
@@ -376,7 +380,8 @@ class Service:
             assert submission is not None, "no submission is ever deleted"
             process = self._start_driver(submission)
             self._children.append(_Child(submission, process))
-            self._say(f"{seen.sweep_id}: started driver {process.pid} (start {number}).")
+            line = f"{seen.sweep_id}: started driver {process.pid} (start {number})."
+            self._say(LogLine(line, "started", seen.sweep_id))
 
     def _begin(self, submission: Submission) -> subprocess.Popen[bytes]:
         sweep_id = submission.sweep_id
@@ -390,7 +395,7 @@ class Service:
         """Return the cause of a driver's end: a signal, or else the last line that it printed."""
         if code is not None and code < 0:
             return f"{signal.Signals(-code).name} ended its driver"
-        last = redacted(detached.last_line(self._paths.driver_log(sweep_id)))
+        last = redacted(message_of(detached.last_line(self._paths.driver_log(sweep_id))))
         if code is None:
             last = f"its driver vanished after printing: {last}" if last else "its driver vanished"
         return last[:LONGEST_CAUSE]
@@ -400,9 +405,12 @@ class Service:
         cause = f": {columns['cause']}" if columns.get("cause") else ""
         match columns["state"]:
             case "PARKED":
-                self._say(f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.")
+                line, event = f"{sweep_id} is parked after {columns['crashes']} crashes{cause}.", "parked"
             case "QUEUED":
                 wait = max(0.0, columns["next_try"] - self._now())
-                self._say(f"{sweep_id} restarts in {wait:.0f} s{cause}.")
+                line, event = f"{sweep_id} restarts in {wait:.0f} s{cause}.", "restarts"
             case "ENDED":
-                self._say(f"{sweep_id} has ended with code {columns['code']}{cause}.")
+                line, event = f"{sweep_id} has ended with code {columns['code']}{cause}.", "ended"
+            case _:
+                return
+        self._say(LogLine(line, event, sweep_id))

@@ -91,6 +91,11 @@ class Paths:
         return self.root / "serve.json"
 
     @property
+    def notices(self) -> Path:
+        """File with the targets of notifications by owner, which are secrets and not in the ledger."""
+        return self.root / "notices.json"
+
+    @property
     def compilations(self) -> Path:
         """JAX's persistent compilation cache, shared by the workers of this machine."""
         return self.cache or self.root / "compilations"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -247,9 +247,9 @@ def submit(app: App, user: SignedIn, body: Submit, key: Key = None) -> Submitted
     def change(request: RequestKey | None) -> Submitted:
         _take_submission(app, user)
         asked = Asked(user.name, "submit", body.name, {"new": body.new}, request)
-        sweep = checked_sweep(app, _sent(body, new=body.new), user.name)
-        only_own = user.role != "admin"
-        return _submitted(app, sweep, user.name, new=body.new, only_own=only_own, asked=asked)
+        sweep, warnings = checked_sweep(app, _sent(body, new=body.new), user.name)
+        given = {"new": body.new, "only_own": user.role != "admin"}
+        return _submitted(app, sweep, user.name, warnings, **given, asked=asked)
 
     return _once(app, user, key, "submit", body, change)
 
@@ -465,7 +465,9 @@ def _again(app: AppState, user: User, sweep: LoadedSweep, asked: Asked, **argume
     return _submitted(app, sweep, owner, only_ended=True, asked=asked, **arguments)
 
 
-def _submitted(app: AppState, sweep: LoadedSweep, owner: str, **arguments: Any) -> Submitted:
-    submission, added = serving.submit(sweep, owner=owner, **arguments)
+def _submitted(
+    app: AppState, sweep: LoadedSweep, owner: str, warnings: Sequence[str] = (), **arguments: Any
+) -> Submitted:
+    submission, added = serving.submit(sweep, owner=owner, warnings=warnings, **arguments)
     app.cache.clear()
-    return Submitted(**submissions.answer_of(submission, added=added))
+    return Submitted(**submissions.answer_of(submission, warnings, added=added))

@@ -5,8 +5,8 @@
           "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
      or  {"replay": ..., "schedulers": [...], "workers": [...], "draws": ..., "root": ..., "data": ...,
           "limits": ...}
-    out  {"document": ..., "plan": ...}  or  {"report": {...}}  or  {"refusals": [{...}]}
-     or  {"exhausted": true}
+    out  {"document": ..., "warnings": [...]}  or  {"plan": {...}}  or  {"report": {...}}
+     or  {"refusals": [{...}]}  or  {"exhausted": true}
 
 A few bytes can define a grid of 10^12 trials or endlessly nested mappings, so the cost of a check is unknown
 in advance. The process reads the ledger and writes nothing. It does not import the web framework, which would
@@ -106,7 +106,7 @@ def check_size(specification: SweepConfig) -> None:
 
 
 def check(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document and the plan of a file.
+    """Return the plan of a file, or its document and its warnings if `sizes` is None.
 
     Raises:
         Refusal: The file is wrong, or exceeds a limit.
@@ -120,8 +120,9 @@ def check(given: Mapping[str, Any]) -> dict[str, Any]:
     check_size(specification)
     check_own(specification, given["owner"], plugins=given["plugins"])
     sizes = given["sizes"]
-    plan = None if sizes is None else asdict(planned(sweep, given["owner"], sizes=sizes))
-    return {"document": specification.document(), "plan": plan}
+    if sizes is None:
+        return {"document": specification.document(), "warnings": sweep.warnings(given["owner"])}
+    return {"plan": asdict(planned(sweep, given["owner"], sizes=sizes))}
 
 
 def replay(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class Validated:
     plan: PlannedSweep | None
 
 
-def checked_sweep(app: AppState, sent: SentFile, owner: str) -> LoadedSweep:
-    """Return the sweep of a file.
+def checked_sweep(app: AppState, sent: SentFile, owner: str) -> tuple[LoadedSweep, Sequence[str]]:
+    """Return the sweep of a file, and what may surprise its owner.
 
     Raises:
         BadInput: The file is wrong, or exceeds a limit.
@@ -71,7 +71,8 @@ def checked_sweep(app: AppState, sent: SentFile, owner: str) -> LoadedSweep:
     if "refusals" in answer:
         raise from_documents(answer["refusals"])
     specification = from_document(answer["document"], sent.text)
-    return LoadedSweep.of(specification, app.workspace, automatic=sent.profile == "auto", new=sent.new)
+    sweep = LoadedSweep.of(specification, app.workspace, automatic=sent.profile == "auto", new=sent.new)
+    return sweep, answer["warnings"]
 
 
 def validated(app: AppState, sent: SentFile, owner: str, *, sizes: bool) -> Validated:
@@ -112,7 +113,7 @@ def replayed(
 
 
 def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -> Mapping[str, Any]:
-    """Return the answer of `check_process` to a file, without a plan if `sizes` is None."""
+    """Return the answer of `check_process` to a file; without a plan if `sizes` is None."""
     given = {**vars(sent), "plugins": app.plugins, "owner": owner, "sizes": sizes}
     remedy = "Search fewer values, or nest them less."
     return _limited(app, given, owner, _over_limit(app, f"{sent.name}.yaml", remedy))

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 
-from orchestrator.api import priorities, user_admin
+from orchestrator.api import bill, notice_admin, priorities, user_admin
 from orchestrator.api.local import quota_row
 from orchestrator.api.serving import MOST_SILENT_SECONDS
-from orchestrator.client.answers import AddedUser, QuotaRow
+from orchestrator.client.answers import AddedUser, CostRow, NoticeTarget, QuotaRow
 from orchestrator.ledger.people import audit
 from orchestrator.ledger.people import users as ledger_users
 from orchestrator.ledger.people.audit import Asked
@@ -28,6 +28,7 @@ from orchestrator.web.access import COOKIE, SignedIn, check_origin, set_session_
 from orchestrator.web.app_state import App, AppState
 from orchestrator.web.http_errors import NoProvider, Unhealthy
 from orchestrator.web.paging import MOST_WHOLE
+from orchestrator.web.sweep_routes import ANALYSIS_SECONDS
 
 ROUTER = APIRouter()
 
@@ -66,6 +67,45 @@ class NewUser(Body):
     days: Annotated[float | None, Field(description="Days until the token expires; null for never.")] = (
         user_admin.DAYS
     )
+
+
+class PriceFile(Body):
+    """Prices by device: of a GPU-hour, and for `CPU` of a core-hour."""
+
+    name: Annotated[str, Field(max_length=200, description="Name of the file, for errors.")]
+    text: Annotated[str, Field(max_length=20_000, description="The file, in YAML.")]
+
+
+class CostQuestion(Body):
+    """Prices and period of a bill."""
+
+    prices: PriceFile | None = None
+    since: Annotated[
+        float | None, Field(allow_inf_nan=False, description="Earliest time that counts, in seconds.")
+    ] = None
+
+
+class NewNotice(Body):
+    """Target of notifications."""
+
+    target: Annotated[
+        str, Field(max_length=3_000, description="`https://...`, `slack+https://...` or `mailto:...`.")
+    ]
+    events: Annotated[tuple[str, ...], Field(max_length=20, description="Such as `best`; all if empty.")] = ()
+
+
+@dataclass(frozen=True)
+class NoticeList:
+    """Targets of notifications of the user, without their secrets."""
+
+    notices: Sequence[NoticeTarget]
+
+
+@dataclass(frozen=True)
+class CostList:
+    """What each sweep has used, by device."""
+
+    cost: Sequence[CostRow]
 
 
 @dataclass(frozen=True)
@@ -243,6 +283,38 @@ def set_quota(app: App, user: SignedIn, owner: str, body: Quota) -> Owner:
     row = priorities.quota(owner, **changes, new=body.new, asked=asked, root=app.workspace.paths.root)
     app.cache.clear()
     return row
+
+
+@ROUTER.post("/cost")
+def show_cost(app: App, body: CostQuestion) -> CostList:
+    """Show the hours of every sweep, by owner, sweep and device, with their cost if prices are given."""
+    listed = None if body.prices is None else bill.price_list(body.prices.text, body.prices.name)
+
+    def read() -> Sequence[CostRow]:
+        with app.ledger() as ledger:
+            return bill.hours(ledger, body.since)
+
+    found = app.cache.get(("cost", body.since), read, fresh=ANALYSIS_SECONDS)
+    return CostList(found if listed is None else bill.priced(found, listed))
+
+
+@ROUTER.get("/notices")
+def list_notices(app: App, user: SignedIn) -> NoticeList:
+    """List the user's targets of notifications, without their secrets."""
+    return NoticeList(notice_admin.listed(user.name, root=app.workspace.paths.root))
+
+
+@ROUTER.post("/notices")
+def add_notice(app: App, user: SignedIn, body: NewNotice) -> NoticeList:
+    """Send notifications about the user's sweeps to a target on a public network."""
+    root = app.workspace.paths.root
+    return NoticeList(notice_admin.add(body.target, body.events, over_http=user.name, root=root))
+
+
+@ROUTER.delete("/notices/{number}")
+def remove_notice(app: App, user: SignedIn, number: Annotated[int, Path(ge=0, le=MOST_WHOLE)]) -> NoticeList:
+    """Remove one of the user's targets of notifications."""
+    return NoticeList(notice_admin.remove(number, over_http=user.name, root=app.workspace.paths.root))
 
 
 @ROUTER.get("/audit")

@@ -27,6 +27,7 @@ MOST_SECONDS = 0.5
 LOOKING = (
     *("--version", "--help", "list", "list --json", "status", "status {sweep}", "show {sweep}-0", "logs 0"),
     *("follow {sweep}", "queue", "report {sweep} --output page.html", "validate small.yaml", "quota ada"),
+    "cost --since 7d",
     *("user list", "user log", "move {sweep} idle", "submit small.yaml", "run small.yaml"),
     *("compare {sweep}", "replay {sweep}"),
 )

@@ -44,6 +44,8 @@ ARGUMENTS = [
     "http://hook/canary-notify",
     "--notify=mail canary",
     "--at=db://me:canary@host",
+    "notify",
+    "https://hook/canary-target",
     "last",
 ]
 
@@ -64,7 +66,7 @@ def printed(verb: str, environment: dict[str, str], line: bytes = b"") -> dict[s
 def test_a_process_that_conceals_nothing_shows_everything() -> None:
     """The other tests look where secrets would be."""
     seen = str(printed("", {**SECRETS, **OPEN})["seen"])
-    assert seen.count("canary") == 3 + 3
+    assert seen.count("canary") == 3 + 4
 
 
 def test_a_process_conceals_the_secrets_that_it_was_started_with() -> None:
@@ -72,7 +74,7 @@ def test_a_process_conceals_the_secrets_that_it_was_started_with() -> None:
     environment, words = answer["seen"]  # type: ignore[misc]
     assert "canary" not in str(answer["seen"])
     assert {"OPEN=http://host/x", f"SOME_TOKEN={'*' * 12}", "EMPTY_PASSWORD="} <= set(environment)
-    hidden = ["--notify", "*" * 25, f"--notify={'*' * 11}", "*" * 24, "last", ""]
+    hidden = ["--notify", "*" * 25, f"--notify={'*' * 11}", "*" * 24, "notify", "*" * 26, "last", ""]
     assert words[-len(hidden) :] == hidden
     assert answer["arguments"][1:] == ["begin", *ARGUMENTS]  # type: ignore[index]
     for known in (answer["environment"], answer["library"]):

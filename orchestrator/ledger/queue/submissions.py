@@ -8,11 +8,11 @@ from drivers that have replaced it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -145,6 +145,7 @@ def submit(
     only_ended: bool = False,
     withdraw: bool = False,
     asked: Asked | None = None,
+    warnings: Sequence[str] = (),
 ) -> tuple[Submission, bool]:
     """Add a submission, or queue an ended or parked one again, durably.
 
@@ -159,6 +160,7 @@ def submit(
         only_ended: Whether to refuse a sweep that waits or runs.
         withdraw: Whether to delete a user's stop request for a sweep that still waits or runs.
         asked: Entry for the audit log, if any.
+        warnings: Sentences for the answer to the user.
 
     Returns:
         The submission, and whether this call has added or queued it.
@@ -173,7 +175,7 @@ def submit(
     def write(change: QueueTransaction) -> tuple[Submission, bool]:
         written, is_new = add(change)
         if asked is not None:
-            asked.note(change.connection, ledger.now(), answer_of(written, added=is_new))
+            asked.note(change.connection, ledger.now(), answer_of(written, warnings, added=is_new))
         return written, is_new
 
     def add(change: QueueTransaction) -> tuple[Submission, bool]:
@@ -218,9 +220,14 @@ def submit(
     return written
 
 
-def answer_of(submission: Submission, *, added: bool) -> dict[str, Any]:
+def answer_of(submission: Submission, warnings: Sequence[str] = (), *, added: bool) -> dict[str, Any]:
     """Return the answer to the user who has submitted a sweep."""
-    return {"id": submission.sweep_id, "state": submission.state, "added": added}
+    return {
+        "id": submission.sweep_id,
+        "state": submission.state,
+        "added": added,
+        "warnings": list(warnings),
+    }
 
 
 def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Submission:
@@ -421,6 +428,24 @@ def submissions(ledger: Ledger, *, ended: bool = True) -> list[Submission]:
         query = query.where(SUBMISSION.c.state != "ENDED")
     rows = ledger.query(lambda connection: list(connection.execute(query).mappings()))
     return [_submission(row) for row in rows]
+
+
+class SubmissionEnd(NamedTuple):
+    """State of a submission, and how its newest driver has ended, as in `Submission`."""
+
+    sweep_id: str
+    owner: str
+    state: SubmissionState
+    starts: int
+    code: int | None
+    cause: str | None
+
+
+def states_of(ledger: Ledger, owners: Collection[str]) -> list[SubmissionEnd]:
+    """Return the states of all submissions of some owners, without their documents."""
+    columns = (SUBMISSION.c[name] for name in SubmissionEnd._fields)
+    query = select(*columns).where(SUBMISSION.c.owner.in_(owners))
+    return ledger.query(lambda connection: [SubmissionEnd(*row) for row in connection.execute(query)])
 
 
 def paused_since(ledger: Ledger, clock: ClockSetting) -> float | None:

@@ -62,7 +62,7 @@ REPEATS = "repeats"
 """Name of the system attribute with the source of the setting that a trial repeats, if it is known."""
 
 RESOURCES = "resources"
-"""Fact of a sweep: the `cpu` and `gpu` of one attempt, and since which time (`at`) they hold.
+"""Fact of a sweep: `cpu`, `gpu` and `device` of one attempt, and since which time (`at`) they hold.
 
 They may change between two runs, and a measured number of slots may differ on another machine.
 """
@@ -95,10 +95,20 @@ class SweepRecord:
 
     def held_by(self, attempt: AttemptRecord) -> tuple[float, float]:
         """Return the cores and the GPUs that an attempt holds, on all its nodes."""
+        held = self._resources_of(attempt)
+        return float(held["cpu"]), float(held["gpu"])
+
+    def device_of(self, attempt: AttemptRecord) -> str:
+        """Return the model of the GPUs that an attempt holds; `GPU` if it is unknown, `CPU` without a GPU."""
+        held = self._resources_of(attempt)
+        return str(held.get("device") or ("GPU" if held["gpu"] else "CPU"))
+
+    def _resources_of(self, attempt: AttemptRecord) -> Mapping[str, Any]:
         now = self.document["resources"]
         known = self.facts.get(RESOURCES) or [{"cpu": now["cpu"], "gpu": now.get("gpu", 0.0), "at": 0.0}]
         since = [entry for entry in known if entry["at"] <= attempt.started_at] or known[:1]
-        return float(since[-1]["cpu"]), float(since[-1]["gpu"])
+        found: Mapping[str, Any] = since[-1]
+        return found
 
 
 @dataclass(frozen=True)

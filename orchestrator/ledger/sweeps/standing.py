@@ -294,10 +294,50 @@ def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
     """
     spans = _spans(attempts, sweep)
     busy, reached = 0.0, float("-inf")
-    for start, end, _, _ in spans:
-        busy += max(end - max(start, reached), 0.0)
-        reached = max(reached, end)
-    return HoursSpent(busy / _HOUR, sum(gpu * (end - start) for start, end, _, gpu in spans) / _HOUR)
+    for span in spans:
+        busy += max(span.end - max(span.start, reached), 0.0)
+        reached = max(reached, span.end)
+    return HoursSpent(busy / _HOUR, sum(span.gpus * span.seconds for span in spans) / _HOUR)
+
+
+@dataclass(frozen=True)
+class DeviceHours:
+    """What the attempts of a sweep have used of one kind of device.
+
+    Attributes:
+        trial_hours: Sum of their hours.
+        core_hours: Sum of their hours, each multiplied by its cores.
+        gpu_hours: Sum of their hours, each multiplied by its share of a GPU.
+    """
+
+    trial_hours: float
+    core_hours: float
+    gpu_hours: float
+
+
+def spent_by_device(
+    attempts: Iterable[AttemptRecord], sweep: SweepRecord, *, since: float, now: float | None
+) -> dict[str, DeviceHours]:
+    """Return what the attempts of a sweep have used from a time on, by device; see `SweepRecord.device_of`.
+
+    Args:
+        attempts: All attempts of the sweep.
+        sweep: Record of the sweep.
+        since: Earliest time that counts.
+        now: Time up to which running attempts count; None if the sweep has no driver.
+    """
+    by_device: dict[str, list[_Span]] = {}
+    for span in _spans(_counted(attempts, now), sweep):
+        if span.end > since:
+            by_device.setdefault(span.device, []).append(span._replace(start=max(span.start, since)))
+    return {
+        device: DeviceHours(
+            sum(span.seconds for span in spans) / _HOUR,
+            sum(span.cores * span.seconds for span in spans) / _HOUR,
+            sum(span.gpus * span.seconds for span in spans) / _HOUR,
+        )
+        for device, spans in sorted(by_device.items())
+    }
 
 
 def cost(
@@ -317,9 +357,7 @@ def cost(
         trials_limit: Largest number of search trials.
         now: Time up to which running attempts count; None if the sweep has no driver.
     """
-    counted = [
-        replace(attempt, ended_at=now) if attempt.state == "RUNNING" else attempt for attempt in attempts
-    ]
+    counted = _counted(attempts, now)
     used, spans, limits = spent(counted, sweep), _spans(counted, sweep), sweep.document.get("budget") or {}
     hours = limits.get("hours")
     return SweepCost(
@@ -327,18 +365,42 @@ def cost(
         trials_limit=trials_limit,
         elapsed_seconds=used.hours * _HOUR,
         elapsed_limit_seconds=None if hours is None else hours * _HOUR,
-        compute_seconds=sum((end - start for start, end, _, _ in spans), 0.0),
-        core_hours=sum(cores * (end - start) for start, end, cores, _ in spans) / _HOUR,
+        compute_seconds=sum((span.seconds for span in spans), 0.0),
+        core_hours=sum(span.cores * span.seconds for span in spans) / _HOUR,
         gpu_hours=used.gpu_hours,
         gpu_hours_limit=limits.get("gpu_hours"),
     )
 
 
-def _spans(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> list[tuple[float, float, float, float]]:
-    """Return the start, the end, the cores and the GPUs of each attempt that held resources, by start."""
+class _Span(NamedTuple):
+    """Time in which an attempt held resources."""
+
+    start: float
+    end: float
+    cores: float
+    gpus: float
+    device: str
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+def _counted(attempts: Iterable[AttemptRecord], now: float | None) -> list[AttemptRecord]:
+    """Return attempts with those that run ended at a time; None leaves them without an end."""
+    return [replace(attempt, ended_at=now) if attempt.state == "RUNNING" else attempt for attempt in attempts]
+
+
+def _spans(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> list[_Span]:
+    """Return the time of each attempt that held resources, by start."""
     # The clock may have been set back while an attempt ran.
     return sorted(
-        (start, max(attempt.ended_at - (attempt.outage_seconds or 0.0), start), *sweep.held_by(attempt))
+        _Span(
+            start,
+            max(attempt.ended_at - (attempt.outage_seconds or 0.0), start),
+            *sweep.held_by(attempt),
+            sweep.device_of(attempt),
+        )
         for attempt in attempts
         if (start := attempt.taken_at) is not None and attempt.ended_at is not None
     )

@@ -42,6 +42,7 @@ SAME: Mapping[str, list[list[str]]] = {
         ["retrieval", "--scheduler", "none", "--draws", "2", "--json"],
     ],
     "quota": [["ada"], ["ada", "--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"]],
+    "cost": [[], ["--json"], ["--prices", "prices.yaml"]],
     "stop": [[QUEUED]],
     "archive": [[sweeps.SWEEP_ID]],
     "delete": [[sweeps.SWEEP_ID, "--yes"], [sweeps.SWEEP_ID, "--yes", "--json"]],
@@ -58,6 +59,7 @@ OTHER: Mapping[str, tuple[list[str], str]] = {
     "note": ([sweeps.SWEEP_ID, "7", "--text", "Spikes", "--tag", "odd"], "odd\nSpikes\n(ada, 20"),
     "run": (["small.yaml", "--set", "budget.trials=5"], "is submitted."),
     "report": ([sweeps.SWEEP_ID, "--output", "page.html"], "page.html"),
+    "notify": (["mailto:ada@example.org", "--event", "ended"], "1  mailto:ada@example.org  ended"),
     "user add": (["eve", "--role", "viewer", "--days", "7"], "Created eve (viewer) until 20"),
     "user log": (["--limit", "3"], "grace: user add eve"),
 }
@@ -102,6 +104,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of this machine with a file and a ledger of its own, in which commands run."""
     (tmp_path / "small.yaml").write_text(FILE)
+    (tmp_path / "prices.yaml").write_text("CPU: 0.04\n")
     sweeps.filled(tmp_path / "mlruns")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(URL, raising=False)

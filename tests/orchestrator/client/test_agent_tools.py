@@ -22,8 +22,12 @@ from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
-FOR_PEOPLE = {"shelve", "set_quota", "users", "add_user", "revoke_user", "audit_log", "report", "extend"}
-"""Methods that are no tools: for administration and deletion, an HTML page, one with free arguments."""
+FOR_PEOPLE = {
+    *("shelve", "set_quota", "users", "add_user", "revoke_user", "audit_log", "report", "extend"),
+    *("notices", "add_notice", "remove_notice"),
+}
+"""Methods that are not tools: administration, deletion, notifications, an HTML page, and one whose arguments
+have no names."""
 
 Call = tuple[str, Mapping[str, Any]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -26,7 +26,10 @@ from orchestrator.errors import (
     TooManyRequests,
     to_document,
 )
+from orchestrator.ledger.rows import ATTEMPTS
+from orchestrator.ledger.tables import ATTEMPT
 from tests import sweeps
+from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
@@ -71,6 +74,12 @@ READ: dict[str, Callable[[Backend], Any]] = {
     "quota": lambda backend: backend.quota("ada"),
     "deletion": lambda backend: [backend.deletion(name) for name in (sweeps.SWEEP_ID, QUEUED)],
     "disk": lambda backend: backend.disk(),
+    "cost": lambda backend: [
+        backend.cost(),
+        backend.cost(since=sweeps.CREATED + 100),
+        backend.cost(since=1e12),
+    ],
+    "notices": lambda backend: backend.notices(),
     "users": lambda backend: backend.users(),
     "audit_log": lambda backend: backend.audit_log(3),
 }
@@ -193,6 +202,18 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
         lambda backend, folder: backend.set_quota("ada", gpu_hours=-1),
         lambda backend, folder: backend.set_quota("ada", sweeps=1.5),
     ],
+    "cost": [
+        lambda backend, folder: backend.cost(folder / "missing.yaml"),
+        lambda backend, folder: backend.cost(folder / "free.yaml"),
+        lambda backend, folder: backend.cost(folder / "wrong.yaml"),
+    ],
+    "add_notice": [
+        lambda backend, folder: backend.add_notice("mailto:ada"),
+        lambda backend, folder: backend.add_notice("https://"),
+        lambda backend, folder: backend.add_notice("mailto:ada@example.org", ["bset"]),
+        lambda backend, folder: backend.add_notice("https://example.org/" + "x" * 2_000),
+    ],
+    "remove_notice": [lambda backend, folder: backend.remove_notice(7)],
     "add_user": [
         lambda backend, folder: backend.add_user("ada"),
         lambda backend, folder: backend.add_user("Not A Name"),
@@ -203,7 +224,10 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
 }
 """Calls that are refused: an unknown sweep, trial or user, a wrong state, a wrong value."""
 
-WITHOUT_ARGUMENTS = {"disk", "sweeps", "queue", "pools", "users", "audit_log"}
+NOTICES = {"add_notice", "remove_notice"}
+"""Methods that change the caller's targets of notifications."""
+
+WITHOUT_ARGUMENTS = {"disk", "sweeps", "queue", "pools", "notices", "users", "audit_log"}
 """Methods that can be refused only if the ledger does not answer, or over HTTP to a user without the role."""
 
 
@@ -214,7 +238,18 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         for log in (paths.log(sweeps.SWEEP_ID, TRIAL), paths.driver_log(sweeps.SWEEP_ID)):
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("what was printed\n")
+        give_workers(client)
         yield client
+
+
+def give_workers(client: Client) -> None:
+    """Let each attempt of the finished sweep have held its resources for 36 s."""
+    with client.workspace.ledger() as ledger, ledger.writer() as connection:
+        for attempt in ledger.attempts(sweeps.SWEEP_ID):
+            held = replace(attempt, taken_at=attempt.started_at, ended_at=attempt.started_at + 36.0)
+            row = ATTEMPTS.encode(held)
+            connection.execute(ATTEMPT.update().where(ATTEMPT.c.id == attempt.id).values(row))
+        connection.commit()
 
 
 def backends(client: Client, user: str = "grace") -> tuple[Backend, Backend]:
@@ -289,12 +324,48 @@ def test_the_report_is_the_same_page(client: Client) -> None:
     assert all(b"<html" in page for page in pages)
 
 
+def test_hours_have_the_prices_of_a_file(client: Client, tmp_path: Path) -> None:
+    """Each of eight trials has held one core for 36 s."""
+    file = tmp_path / "prices.yaml"
+    file.write_text("CPU: 0.5\nNVIDIA H200: 3.2\n")
+    for backend in backends(client, "vera"):
+        [row] = backend.cost(file)
+        assert (row.owner, row.sweep, row.device, row.gpu_hours) == ("ada", sweeps.SWEEP_ID, "CPU", 0.0)
+        used = backend.status(sweeps.SWEEP_ID).cost
+        assert used is not None
+        assert row.core_hours == row.trial_hours == pytest.approx(used.core_hours) == pytest.approx(0.08)
+        assert row.cost == pytest.approx(0.04)
+
+
 def test_a_validated_file_gives_the_same_plan(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(FILE)
     local, remote = (backend.validate(file, sizes=False) for backend in backends(client))
     assert plain(remote) == plain(local)
     assert remote.lines[0].endswith(": valid")
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["local", "http"])
+def test_a_submission_answers_with_the_warnings_of_validate(place: int, tmp_path: Path) -> None:
+    """The file repeats a sweep that runs; with a key, the repeated request has the answer of the first."""
+    file = tmp_path / "small.yaml"
+    file.write_text(FILE)
+    with server.served(tmp_path / "mlruns") as client:
+        workspace, backend = client.workspace, backends(client)[place]
+        first = Sweep.load(file, root=workspace.paths.root, data=workspace.data)
+        what = first.specification
+        with workspace.ledger() as ledger:
+            create_sweep(
+                ledger, sweeps.sweep_record(id=first.id, document=what.document(), digest=what.digest)
+            )
+        planned = backend.validate(file, sizes=False).warnings
+        assert [text.partition(",")[0] for text in planned] == [f"it repeats {first.id}"]
+        for _ in range(2):
+            submitted = backend.submit(file, new=True, key="k")
+            assert submitted.id != first.id
+            assert list(submitted.warnings) == list(planned)
+        other = backend.submit(file, overrides=["training.steps=30"], new=True)
+        assert list(other.warnings) == []
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["local", "http"])
@@ -326,6 +397,14 @@ def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
         quota = backend.set_quota("ada", weight=2, share=0.5, gpu_hours=math.inf, sweeps=9)
         assert (quota.weight, quota.share, quota.gpu_hours, quota.sweeps) == (2.0, 0.5, None, 9)
         assert backend.quota("ada") == quota
+        hook, mail = "https://example.org/secret", "mailto:grace@example.org"
+        assert [each.number for each in backend.add_notice(hook, ["best"])] == [1]
+        [first, second] = backend.add_notice(mail)
+        assert (first.target, tuple(first.events)) == ("https://example.org/...", ("best",))
+        assert (second.target, tuple(second.events)) == (mail, ())
+        assert (
+            plain(backend.remove_notice(1)) == plain([replace(second, number=1)]) == plain(backend.notices())
+        )
         eve = backend.add_user("eve", "viewer", days=math.inf)
         assert (eve.name, eve.role, eve.expires_at) == ("eve", "viewer", None)
         assert eve.token
@@ -346,6 +425,8 @@ def test_both_backends_refuse_with_the_same_class_and_sentence(
     """Both read the same file, of which each names the place as it was given."""
     (tmp_path / "small.yaml").write_text(FILE)
     (tmp_path / "short.yaml").write_text(SHORT)
+    (tmp_path / "free.yaml").write_text("NVIDIA H200: 3.2\n")
+    (tmp_path / "wrong.yaml").write_text("CPU: 1\nGPU: cheap\n")
     monkeypatch.chdir(tmp_path)
     for call in REFUSED[method]:
         local, remote = (refusal(lambda: call(backend, Path())) for backend in backends(client))  # noqa: B023
@@ -369,7 +450,8 @@ def test_a_member_may_not_do_what_an_admin_may(client: Client, monkeypatch: pyte
         *(lambda: ada.set_quota("ada", weight=2), lambda: bob.move(QUEUED, "idle")),
         *(lambda: bob.stop(QUEUED, "0"), lambda: bob.resume(QUEUED, "0")),
         lambda: bob.shelve(QUEUED, "archived"),
-        *(lambda: bob.stop(QUEUED), lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
+        *(lambda: backends(client, "vera")[1].notices(), lambda: bob.stop(QUEUED)),
+        *(lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
         lambda: bob.retry(QUEUED),
     ):
         error = refusal(refused)
@@ -383,9 +465,12 @@ def test_a_wrong_token_is_refused(client: Client, method: str) -> None:
     assert type(refusal(getattr(stranger, method))) in {NotSignedIn, TooManyRequests}
 
 
-@pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS | {"status", "quota"}))
+@pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS - {"notices"} | {"status", "quota"}))
 def test_an_unreadable_ledger_is_the_same_error_on_both_backends(tmp_path: Path, method: str) -> None:
-    """`Damaged` and not `NoServer`: the service answers, and running the command again does not help."""
+    """`Damaged` and not `NoServer`: the service answers, and running the command again does not help.
+
+    The targets of notifications are in a file beside the ledger.
+    """
     with server.served(tmp_path / "mlruns") as client:
         local, remote = backends(client)
         (client.workspace.paths.root / "sweeps.db").write_bytes(b"This is not a database. " * 500)
@@ -415,4 +500,5 @@ def test_every_method_is_refused_somewhere() -> None:
 
 def test_every_method_is_tested() -> None:
     changing = {"submit", "validate", "stop", "try_setting", "resume", "extend", "retry", "move", "set_quota"}
-    assert READ.keys() | changing | {"shelve", "note", "add_user", "revoke_user", "report"} == METHODS
+    named = {"shelve", "note", "add_user", "revoke_user", "report"} | NOTICES
+    assert READ.keys() | changing | named == METHODS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -13,7 +14,7 @@ from rich.console import Console
 
 from orchestrator.cli.app import run_command
 from orchestrator.driver.log import Display
-from orchestrator.driver.notifications import Notified, Notifier, changes
+from orchestrator.driver.notifications import MOST_WAITING, Notified, Notifier, Seen, changes
 from orchestrator.errors import BadInput, Exit
 from orchestrator.session.board import Progress
 from tests.orchestrator.cli.test_display import progress
@@ -47,15 +48,15 @@ def test_a_webhook_receives_each_change_once(posted: tuple[str, list[dict[str, o
     address, received = posted
     warnings: list[str] = []
     notifier = Notifier(address, warnings.append)
-    observer = Notified(_quiet(), notifier, "val/accuracy")
+    observer = Notified(_quiet(), notifier, "x", "val/accuracy")
     better = {"best_value": 0.7, "best_key": "x-4"}
     for shown in (progress(1), progress(2), progress(3, **better), progress(4, **better)):
         observer.show(shown)
     observer.show(progress(4, **better, states={"COMPLETE": 4, "FAILED": 2}))
     notifier.close()
     assert received == [
-        {"event": "best", "trial": "x-4", "metric": "val/accuracy", "value": 0.7},
-        {"event": "failed", "failed": 2, "trials": 12},
+        {"event": "best", "sweep": "x", "trial": "x-4", "metric": "val/accuracy", "value": 0.7},
+        {"event": "failed", "sweep": "x", "failed": 2, "trials": 12},
     ]
     assert warnings == []
 
@@ -89,7 +90,26 @@ def test_a_target_that_is_neither_address_nor_command_is_refused(target: str) ->
 
 
 def test_the_first_best_value_is_a_change() -> None:
-    assert changes(Progress({}, 12), progress(1), "val/loss")[0]["value"] == 0.61234
+    found = changes("x", "val/loss", Seen.of(Progress({}, 12)), Seen.of(progress(1)))
+    assert found[0]["value"] == 0.61234
+
+
+def test_a_slow_target_holds_a_bounded_number_of_messages(tmp_path: Path) -> None:
+    """The command is busy with the first message while the others arrive."""
+    begun, free = tmp_path / "begun", tmp_path / "free"
+    script = tmp_path / "slow.sh"
+    script.write_text(
+        f"cat >> {tmp_path / 'got'}; touch {begun}; while [ ! -e {free} ]; do sleep 0.05; done\n"
+    )
+    notifier = Notifier(f"sh {script}", print)
+    notifier.send({"event": "ended", "sweep": "x"})
+    while not begun.exists():
+        time.sleep(0.05)
+    for _ in range(3 * MOST_WAITING):
+        notifier.send({"event": "ended", "sweep": "y"})
+    free.touch()
+    notifier.close()
+    assert (tmp_path / "got").read_text().count("event") == 1 + MOST_WAITING
 
 
 def _quiet() -> Display:

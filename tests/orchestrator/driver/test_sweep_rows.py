@@ -29,7 +29,7 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.queue.settings import ask_to_stop
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, EvaluationRecord, Event, SweepRecord
-from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.hardware import HOST_DEVICES, Hardware
 from orchestrator.session.session import Session
 from orchestrator.tracking import events
 from tests.orchestrator.session.sessions import Sessions, launch, outcome, train
@@ -190,8 +190,11 @@ def test_a_concluded_sweep_goes_on_with_a_failed_trial(sessions: Sessions) -> No
     assert sessions.ledger.trial(f"{before.sweep.id}-0").state == "WAITING"
 
 
-def test_what_an_attempt_takes_is_recorded_once_for_each_change(sessions: Sessions) -> None:
+def test_what_an_attempt_takes_is_recorded_once_for_each_change(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its hours count with what it held, although a later driver gives trials more or less."""
+    monkeypatch.setenv(HOST_DEVICES, "1")
     session = sessions.open(sessions.sweep(1))
     held = leased(sessions, session)
     with held.lease:
@@ -200,6 +203,7 @@ def test_what_an_attempt_takes_is_recorded_once_for_each_change(sessions: Sessio
             record_resources(held, replace(session.sweep, resources=resources))
     known = record_of(held).facts[RESOURCES]
     assert [(entry["cpu"], entry["gpu"]) for entry in known] == [(2.0, 1.0), (2.0, 0.125)]
+    assert [entry["device"] for entry in known] == ["GPU", "GPU"]
     assert known[0]["at"] < known[1]["at"]
     first = AttemptRecord("s-0.1", "s-0", 1, "ENDED", None, None, known[0]["at"])
     second = replace(first, started_at=known[1]["at"])

@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.ledger.sweeps.records import AttemptRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, TrialRecord
 from orchestrator.ledger.sweeps.standing import (
+    DeviceHours,
     ValueSoFar,
     best_so_far,
     cost,
     failure_groups,
     history,
     improvement,
+    spent_by_device,
     values_so_far,
 )
 from tests import sweeps
@@ -123,6 +125,27 @@ def test_the_cost_has_elapsed_and_compute_seconds_beside_their_limits() -> None:
     assert used.compute_seconds == 70.0
     assert used.core_hours == pytest.approx(140 / 3600)
     assert (used.gpu_hours, used.gpu_hours_limit) == (pytest.approx(35 / 3600), None)
+
+
+def test_hours_are_counted_by_device_from_a_time_on() -> None:
+    """The first attempt began an hour before that time, and the last one still runs on another device."""
+    held = [
+        {"cpu": 2.0, "gpu": 0.0, "at": 0.0},
+        {"cpu": 1.0, "gpu": 0.5, "device": "NVIDIA H200", "at": 7200.0},
+    ]
+    sweep = sweeps.sweep_record(facts={RESOURCES: held})
+    attempts = [
+        AttemptRecord("x-0.1", "x-0", 1, "ENDED", None, "n", 0.0, 3600.0, 0.0),
+        AttemptRecord("x-1.1", "x-1", 1, "ENDED", None, "n", 0.0, 7200.0, 0.0),
+        AttemptRecord("x-2.1", "x-2", 1, "RUNNING", None, "n", 7200.0, None, 7200.0),
+    ]
+    by_device = spent_by_device(attempts, sweep, since=3600.0, now=14_400.0)
+    assert by_device == {"CPU": DeviceHours(1.0, 2.0, 0.0), "NVIDIA H200": DeviceHours(2.0, 2.0, 1.0)}
+    assert spent_by_device(attempts, sweep, since=7200.0, now=None) == {}
+    all_hours = spent_by_device(attempts, sweep, since=0.0, now=14_400.0).values()
+    used = cost(sweep, attempts, {}, trials_limit=3, now=14_400.0)
+    assert sum(each.core_hours for each in all_hours) == used.core_hours
+    assert sum(each.gpu_hours for each in all_hours) == used.gpu_hours
 
 
 @pytest.mark.parametrize(

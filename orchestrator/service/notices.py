@@ -1,0 +1,245 @@
+"""Notifications about submitted sweeps, which the service sends to the targets of their owners.
+
+A thread of the service compares the rows of the ledger with those of a few seconds before. No driver waits
+for it, and a driver that hangs is noticed. What happens while no service runs is not sent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import pairwise
+
+from orchestrator.driver.notice_targets import Message, shown
+from orchestrator.driver.notifications import Notifier, Seen, changes
+from orchestrator.errors import BadInput, Exit, NoDatabase
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.pool import claims
+from orchestrator.ledger.queue.submissions import SubmissionEnd, states_of
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.selection import preference_of
+from orchestrator.ledger.sweeps.standing import SPEED_REPORTS, best_so_far, read_values
+from orchestrator.process_secrets import redacted
+from orchestrator.service.notice_list import NoticeSetting, targets
+from orchestrator.sharing.pool_rows import Owner
+from orchestrator.sharing.usage import week_of
+from orchestrator.storage.paths import Paths
+from orchestrator.system import System
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+"""Interval of the reads of the ledger."""
+
+LONGEST_WAIT_SECONDS = 300.0
+"""Wait after an unexpected error."""
+
+SHORTEST_SILENCE = 60.0
+"""Seconds without a report after which a trial can count as stuck."""
+
+USUAL_TIMES = 5.0
+"""Number of the longest intervals between its last reports after which a trial counts as stuck."""
+
+NEARLY_SPENT = 0.9
+"""Part of the GPU-hours of the week from which on a quota counts as nearly spent."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A submitted sweep at one moment.
+
+    Attributes:
+        submission: State of the submission.
+        metric: Name of the objective; '' before the first driver.
+        seen: What notifications tell of its trials; None if it was not read.
+    """
+
+    submission: SubmissionEnd
+    metric: str
+    seen: Seen | None
+
+
+def messages(before: Standing | None, now: Standing) -> list[Message]:
+    """Return the messages about a sweep.
+
+    Args:
+        before: Earlier moment, or None for a sweep that was submitted since.
+        now: Later moment.
+    """
+    sweep_id, state = now.submission.sweep_id, now.submission.state
+    earlier, found = before.seen if before is not None else Seen(), list[Message]()
+    if earlier is not None and now.seen is not None:
+        found += changes(sweep_id, now.metric, earlier, now.seen)
+    is_same = before is not None and before.submission == now.submission
+    if state == "ENDED" and not is_same:
+        code = Exit(now.submission.code or 0)
+        found.append({"event": "ended", "sweep": sweep_id, "exit": int(code), "result": code.name.lower()})
+    if state == "PARKED" and not is_same:
+        found.append({"event": "parked", "sweep": sweep_id, "cause": now.submission.cause or "unknown"})
+    return found
+
+
+def is_stuck(reports: Sequence[ReportRecord], now: float) -> bool:
+    """Return True if a running trial has not reported for much longer than between its last reports.
+
+    Args:
+        reports: Last reports of the trial, by step.
+        now: Time in seconds since the epoch.
+    """
+    # Between two attempts a trial waits.
+    own = [report for report in reports if report.attempt_id == reports[-1].attempt_id]
+    if len(own) < 2:
+        return False
+    longest = max(later.at - earlier.at for earlier, later in pairwise(own))
+    return now - own[-1].at > max(SHORTEST_SILENCE, USUAL_TIMES * longest)
+
+
+def quota_message(owner: Owner, now: float) -> Message | None:
+    """Return the message about an owner whose GPU-hours of the week are nearly spent, or None."""
+    if owner.most_gpu_hours is None or owner.week != week_of(now):
+        return None
+    used = owner.week_gpu_seconds / 3600
+    if used < NEARLY_SPENT * owner.most_gpu_hours:
+        return None
+    return {
+        "event": "quota",
+        "owner": owner.name,
+        "used_gpu_hours": round(used, 3),
+        "gpu_hours": owner.most_gpu_hours,
+    }
+
+
+class Notices:
+    """Sends notifications to the owners of submitted sweeps. No method raises; only `close` waits.
+
+    Args:
+        paths: Paths of the ledger and of the file of targets.
+        system: System of this process.
+        say: Function that receives a line about the first failure of each target.
+    """
+
+    def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
+        self._paths, self._system, self._say = paths, system, say
+        self._over = system.event()
+        self._thread = system.thread(self._run, "notices")
+        self._before: dict[str, dict[str, Standing]] = {}
+        """The sweeps of each owner in the last round in which the owner had a target."""
+        self._warned: dict[str, int] = {}
+        """Week of the last message about the quota of each owner."""
+        self._notifiers: dict[tuple[str, NoticeSetting], Notifier] = {}
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; messages that wait for a slow target are lost."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for notifier in self._notifiers.values():
+            notifier.close(0.0)
+
+    def _run(self) -> None:
+        wait = 0.0
+        while not self._over.wait(wait):
+            wait = LOOK_SECONDS
+            try:
+                self._round()
+            except (BadInput, NoDatabase):  # the database does not answer
+                continue
+            except Exception as error:  # noqa: BLE001 - no failure of a notification may end the service
+                _log.warning("Notifications cannot be sent: %s", redacted(str(error)))
+                wait = LONGEST_WAIT_SECONDS
+
+    def _round(self) -> None:
+        """Send what has changed since the last round; the first round of an owner only reads."""
+        wanted = targets(self._paths.notices)
+        self._before = {owner: known for owner, known in self._before.items() if owner in wanted}
+        kept = {(owner, setting) for owner, settings in wanted.items() for setting in settings}
+        for key in self._notifiers.keys() - kept:
+            self._notifiers.pop(key).close(0.0)
+        if not wanted:
+            return
+        url, system = self._paths.ledger_url, self._system
+        with closing(Ledger.open(url, create=False, system=system, reconnect_seconds=0.0)) as ledger:
+            by_owner: dict[str, list[SubmissionEnd]] = {owner: [] for owner in wanted}
+            for entry in states_of(ledger, wanted.keys()):
+                by_owner[entry.owner].append(entry)
+            owners = claims.owners(ledger)
+            for owner, entries in by_owner.items():
+                before = self._before.get(owner)
+                now = {entry.sweep_id: _standing(ledger, entry, before) for entry in entries}
+                found = [] if before is None else _of_sweeps(before, now)
+                found += self._of_quota(
+                    owners.get(owner, Owner(owner)), ledger.now(), is_first=before is None
+                )
+                self._before[owner] = now
+                self._send(owner, wanted[owner], found)
+
+    def _of_quota(self, owner: Owner, now: float, *, is_first: bool) -> list[Message]:
+        message, week = quota_message(owner, now), week_of(now)
+        if message is None or self._warned.get(owner.name) == week:
+            return []
+        self._warned[owner.name] = week
+        return [] if is_first else [message]
+
+    def _send(self, owner: str, settings: Sequence[NoticeSetting], found: Sequence[Message]) -> None:
+        for setting in settings:
+            for message in found:
+                if setting.wants(message["event"]):
+                    self._notifier(owner, setting).send(message)
+
+    def _notifier(self, owner: str, setting: NoticeSetting) -> Notifier:
+        known = self._notifiers.get((owner, setting))
+        if known is None:
+            where = f"{owner}, {shown(setting.target)}"
+            known = Notifier(
+                setting.target,
+                lambda line: self._say(f"{where}: {line}"),
+                restricted=setting.restricted,
+            )
+            self._notifiers[owner, setting] = known
+        return known
+
+
+def _of_sweeps(before: Mapping[str, Standing], now: Mapping[str, Standing]) -> list[Message]:
+    return [message for key, standing in now.items() for message in messages(before.get(key), standing)]
+
+
+def _standing(ledger: Ledger, entry: SubmissionEnd, before: Mapping[str, Standing] | None) -> Standing:
+    """Return the standing of a sweep; only one that runs or has changed is read.
+
+    Args:
+        ledger: Ledger of the sweep.
+        entry: State of its submission.
+        before: Sweeps of the owner in the last round, or None in the first round.
+    """
+    known = (before or {}).get(entry.sweep_id)
+    if known is not None and known.submission == entry and entry.state != "STARTED":
+        return known
+    if before is None and entry.state == "ENDED":
+        return Standing(entry, "", None)
+    record = ledger.sweep(entry.sweep_id)
+    if record is None:
+        return Standing(entry, "", Seen())
+    trials, now = ledger.trials(record.id), ledger.now()
+    best = None
+    if "direction" in record.facts and preference_of(record) is not None:
+        values = read_values(ledger, record, trials)
+        best = best_so_far(trials, values, maximize=record.facts["direction"] == "maximize")
+    seen = Seen(
+        None if best is None else best.key,
+        None if best is None else best.value,
+        sum(trial.state == "FAILED" for trial in trials),
+        max(len(trials), int((record.document.get("budget") or {}).get("trials") or 0)),
+        frozenset(trial.key for trial in trials if _is_silent(ledger, trial, now)),
+    )
+    return Standing(entry, str(record.facts["metric"]), seen)
+
+
+def _is_silent(ledger: Ledger, trial: TrialRecord, now: float) -> bool:
+    is_old = trial.state == "RUNNING" and now - (trial.reported_at or now) > SHORTEST_SILENCE
+    return is_old and is_stuck(ledger.recent_reports(trial.key, SPEED_REPORTS), now)
