@@ -1,10 +1,16 @@
-"""Permanent deletion of runs in MLflow, with their artifacts."""
+"""Permanent deletion of runs in MLflow, with their artifacts.
+
+    python -m orchestrator.tracking.run_removal < request.json        {"uri": ..., "runs": [...]}
+
+It has a process of its own, because MLflow's command sets the tracking URI of its process and of those that
+this process starts. The request comes on standard input, because a URI may hold a password.
+"""
 
 from __future__ import annotations
 
-import io
+import json
+import sys
 from collections.abc import Collection
-from contextlib import redirect_stdout
 
 from mlflow import cli
 from mlflow.exceptions import MlflowException
@@ -36,8 +42,12 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
         known.append(run_id)
     if not known or is_server(uri):
         return
-    with redirect_stdout(io.StringIO()):  # it prints one line for each run
-        cli.gc.main(
-            ["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", ",".join(known)],
-            standalone_mode=False,
-        )
+    cli.gc.main(
+        ["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", ",".join(known)],
+        standalone_mode=False,
+    )
+
+
+if __name__ == "__main__":
+    request = json.load(sys.stdin)
+    remove_runs(request["uri"], request["runs"])
