@@ -55,7 +55,6 @@ HIDDEN = {
     "orchestrator/tracking/served.py",
     "orchestrator/training/costs.py",
     "orchestrator/training/engine_cache.py",
-    "orchestrator/upkeep/sweep_removal.py",
 }
 """Modules with an own import inside a function, which keeps a vendor out of some processes."""
 

@@ -1,17 +1,20 @@
-"""Permanent deletion of runs in MLflow, with their artifacts."""
+"""Permanent deletion of runs in MLflow, with their artifacts.
+
+    python -m orchestrator.tracking.run_removal < request.json        {"uri": ..., "runs": [...]}
+
+It has a process of its own, because MLflow's command sets the tracking URI of its process and of those that
+this process starts. The request comes on standard input, because a URI may hold a password.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Collection
 
 from mlflow import cli
 from mlflow.exceptions import MlflowException
 
-from orchestrator.errors import NoDatabase
-from orchestrator.process_secrets import redacted
 from orchestrator.tracking.address import is_server
 from orchestrator.tracking.database import connect
 
@@ -25,9 +28,6 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
     Args:
         uri: Tracking URI.
         run_ids: IDs of the runs.
-
-    Raises:
-        NoDatabase: MLflow could not delete the runs.
     """
     client, known = connect(uri), []
     for run_id in sorted(run_ids):
@@ -42,24 +42,12 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
         known.append(run_id)
     if not known or is_server(uri):
         return
-    # MLflow keeps the first database that its `gc` opens, so each gets a process. The address,
-    # which may hold a password, is not an argument.
-    command = [sys.executable, "-m", "orchestrator.tracking.run_removal"]
-    given = json.dumps({"uri": uri, "runs": known})
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        got = next(reversed(done.stderr.strip().splitlines()), "no message")
-        raise NoDatabase(
-            "mlflow gc", "must delete the runs of the sweep", redacted(got), "Run `gc --delete` again."
-        )
-
-
-def main() -> None:
-    """Delete the runs that standard input names with their database, for good."""
-    given = json.load(sys.stdin)
-    uri, runs = given["uri"], ",".join(given["runs"])
-    cli.gc.main(["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", runs])
+    cli.gc.main(
+        ["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", ",".join(known)],
+        standalone_mode=False,
+    )
 
 
 if __name__ == "__main__":
-    main()
+    request = json.load(sys.stdin)
+    remove_runs(request["uri"], request["runs"])

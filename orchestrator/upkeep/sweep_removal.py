@@ -6,16 +6,22 @@ left, so a collection that is killed is completed by the next one.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.errors import NoServer
 from orchestrator.ledger.erasure import erase
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.shelf import begin_removal
 from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.process_secrets import redacted
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking.address import environment, shown
 from orchestrator.upkeep import orphans
 
 
@@ -59,6 +65,25 @@ def _folders(ledger: Ledger, sweep_id: str, paths: Paths, runs: Sequence[str]) -
         yield from paths.artifacts.glob(f"*/{run}")
 
 
+def remove_runs(uri: str, runs: Sequence[str]) -> None:
+    """Delete runs of MLflow in a process of their own; see `orchestrator.tracking.run_removal`.
+
+    Raises:
+        NoServer: MLflow has not deleted all of them.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator.tracking.run_removal"],
+        input=json.dumps({"uri": uri, "runs": list(runs)}),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = redacted((done.stderr.strip().splitlines() or [""])[-1])
+        raise NoServer(shown(uri), "must delete runs of MLflow", last, "Run `gc --delete` again.")
+
+
 def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
     """Remove a deleted sweep; return False, and change nothing, if a user has undone the deletion.
 
@@ -70,13 +95,12 @@ def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:
 
     Raises:
         NoStore: The store cannot be written to.
+        NoServer: MLflow has not deleted the runs.
     """
     if not begin_removal(ledger, sweep_id):
         return False
     contents = contents_of(ledger, sweep_id, paths)
     if contents.runs:
-        from orchestrator.tracking.run_removal import remove_runs
-
         remove_runs(paths.tracking_uri, contents.runs)
     for path in contents.paths:
         lease.check()

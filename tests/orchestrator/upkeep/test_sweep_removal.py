@@ -35,9 +35,8 @@ import os, signal, sys
 from pathlib import Path
 from orchestrator.api import maintenance
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.tracking import run_removal
 from orchestrator.ledger import erasure
-from orchestrator.upkeep import orphans
+from orchestrator.upkeep import orphans, sweep_removal
 
 def killing(function):
     def call(*arguments, **options):
@@ -47,7 +46,7 @@ def killing(function):
 
 root, moment = sys.argv[1:]
 if moment == "runs":
-    run_removal.remove_runs = killing(run_removal.remove_runs)
+    sweep_removal.remove_runs = killing(sweep_removal.remove_runs)
 elif moment == "files":
     orphans.delete = killing(orphans.delete)
 elif moment == "log":

@@ -299,7 +299,7 @@ def test_submissions_are_limited(client: Client) -> None:
 
 def test_a_waiting_sweep_is_stopped(client: Client) -> None:
     answer = client.send("POST", f"/api/v1/sweeps/{QUEUED}/stop", "ada")
-    assert (answer.status, answer.document) == (202, {"id": QUEUED, "driver": None})
+    assert (answer.status, answer.document) == (202, {"id": QUEUED, "driver": None, "trial": None})
     with client.workspace.ledger() as ledger:
         assert asked_to_stop(ledger, QUEUED) is not None
 
