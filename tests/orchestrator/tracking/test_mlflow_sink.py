@@ -93,7 +93,7 @@ def expected_points() -> list[tuple[str, str, int, float, int]]:
         for row in sweeps.reports(trial):
             at = events.milliseconds(row.at)
             points += [
-                (name, key, row.step, value, at)
+                (name, key.removeprefix("initial_"), 0 if key.startswith("initial_") else row.step, value, at)
                 for key, value in row.metrics.items()
                 if not key.startswith("seconds/")
             ]
