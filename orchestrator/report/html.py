@@ -24,7 +24,7 @@ from orchestrator.config.trainable import resources_of
 from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
 from orchestrator.ledger.sweeps.standing import cost, failure_groups
 from orchestrator.report import words
-from orchestrator.report.analysis import Importance
+from orchestrator.report.analysis import FEWEST, Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.comparison import SideBySide, tables
 from orchestrator.report.figures import curves, landscape, style
@@ -431,11 +431,15 @@ def _landscape(history: History, summary: Summary, importances: Sequence[Importa
 
 def _importances(importances: Sequence[Importance]) -> ReportSection:
     if not importances:
-        caption = "Fewer than ten trials are complete: any number here would be noise."
+        caption = (
+            f"Fewer than {FEWEST} trials with a value are complete or pruned, or their values are equal: any "
+            "number here would be noise."
+        )
         return ReportSection("Importances", caption)
     caption = (
         "Share of each hyperparameter in reaching the best tenth of the trials (at least five of them), by "
-        "PED-ANOVA; the thin bars span 90 % of the values from resampled trials."
+        "PED-ANOVA; the thin bars span 90 % of the values from resampled trials. Pruned trials count: they "
+        "come after the complete ones, and the later a trial was pruned, the better is its place."
     )
     return ReportSection("Importances", caption, figures=(landscape.importance_bars(importances),))
 

@@ -37,7 +37,13 @@ SweepId = Annotated[str, Path(description="Whole ID of a sweep.", max_length=200
 SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task", "best_value"]
 
 ANALYSIS_SECONDS = 30.0
-"""Age up to which a cached analysis or comparison is returned: it reads every report of the sweeps."""
+"""Age up to which a cached result or comparison is returned: it reads every report of the sweeps."""
+
+ANALYSIS_FRESH_SECONDS = 5.0
+"""Age up to which a cached analysis is returned; an older one is read again in the background."""
+
+ANALYSIS_PATIENCE_SECONDS = 0.5
+"""Longest wait for an analysis of which an older one exists."""
 
 MOST_COMPARED = 50
 """Largest number of sweeps of a comparison."""
@@ -145,9 +151,15 @@ def show_mlflow(app: App, sweep_id: SweepId) -> MlflowRuns:
 
 @ROUTER.get("/sweeps/{sweep_id}/analysis")
 def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
-    """Show the importances of hyperparameters, the use of time, and hidden norms of the best trial."""
+    """Show the importances of hyperparameters, the use of time, and hidden norms of the best trial.
+
+    Of a large sweep this is the last analysis, of the time `as_of`, while a new one is made.
+    """
     return app.cache.get(
-        ("analysis", sweep_id), lambda: app.backend.analysis(sweep_id), fresh=ANALYSIS_SECONDS
+        ("analysis", sweep_id),
+        lambda: app.backend.analysis(sweep_id),
+        fresh=ANALYSIS_FRESH_SECONDS,
+        patience=ANALYSIS_PATIENCE_SECONDS,
     )
 
 

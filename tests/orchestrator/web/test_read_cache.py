@@ -58,6 +58,37 @@ def statements() -> Iterator[list[str]]:
         event.remove(Pool, "checkout", listen)
 
 
+def test_a_reader_does_not_wait_for_a_slow_read_if_there_is_an_older_answer() -> None:
+    seconds, go_on, reads = [0.0], threading.Event(), list[int]()
+    cache = ReadCache(lambda: seconds[0], fresh=1.0)
+
+    def read() -> int:
+        reads.append(len(reads))
+        assert len(reads) == 1 or go_on.wait(60)
+        return len(reads)
+
+    assert cache.get("analysis", read, patience=0.05) == 1, "the first one waits"
+    assert cache.get("analysis", read, patience=0.05) == 1
+    seconds[0] = 2.0
+    assert [cache.get("analysis", read, patience=0.05) for _ in range(3)] == [1, 1, 1]
+    go_on.set()
+    assert cache.get("analysis", read, patience=60) == 2
+    assert len(reads) == 2, "read once for all who waited, and not again while it is fresh"
+
+
+def test_an_error_of_a_read_in_the_background_reaches_the_reader() -> None:
+    seconds = [0.0]
+    cache = ReadCache(lambda: seconds[0], fresh=1.0)
+
+    def fail() -> int:
+        raise NotFound("sweep", "must exist", "s", "`list` shows all.")
+
+    cache.get("analysis", lambda: 1, patience=60)
+    seconds[0] = 2.0
+    with pytest.raises(NotFound):
+        cache.get("analysis", fail, patience=60)
+
+
 def test_a_report_is_built_again_only_after_a_change(tmp_path: Path) -> None:
     reports, kept, builds = KeptReports(), tmp_path / "report.html", list[int]()
 
