@@ -131,12 +131,15 @@ class AgainCommands:
         resume: Command that continues the sweep.
         export: Command that writes the best trial as files, or None without a chosen trial.
         python: Lines of Python that load the best trial, or None without a chosen trial.
+        confirm: Command that trains the best trial again with fresh seeds, in a sweep of its own, or None
+            without a chosen trial, and for a sweep that confirms it itself.
     """
 
     run: str | None
     resume: str
     export: str | None
     python: str | None
+    confirm: str | None = None
 
 
 @dataclass(frozen=True)

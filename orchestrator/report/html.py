@@ -21,7 +21,7 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from orchestrator.config.trainable import resources_of
-from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE, SweepRecord
 from orchestrator.ledger.sweeps.standing import cost, failure_groups
 from orchestrator.report import words
 from orchestrator.report.analysis import FEWEST, Importance
@@ -507,10 +507,19 @@ def _failures(history: History, last_lines: Callable[[str], str]) -> list[Report
     return [ReportSection("Failures", caption, (table,), listing=listing)]
 
 
+def _command(sweep: SweepRecord) -> str:
+    """Return the command of the user: for a sweep that the service drives, the one that runs its file."""
+    command = str(sweep.facts.get("command", ""))
+    program, _, arguments = command.partition(" ")
+    if program == "sweep.py":
+        return f"python -m orchestrator.sweep {arguments}"
+    return words.run_again(sweep.name, sweep.profile) if program in {"", "__main__.py"} else command
+
+
 def _reproduction(history: History, summary: Summary) -> ReportSection:
     sweep, facts = history.sweep, history.sweep.facts
     rows = [
-        ("command", facts.get("command", "")),
+        ("command", _command(sweep)),
         ("git commit", facts.get("git_commit", "")),
         ("hardware", ", then ".join(facts.get(HARDWARE, ()))),
         ("specification digest", sweep.digest),

@@ -36,6 +36,7 @@ class _CachedAnswer:
         self.about = about
         self.lock = threading.Lock()
         self.made_at: float | None = None
+        self.version: Hashable = None
         self.value: Any = None
         self.renewal: Future[Any] | None = None
 
@@ -69,6 +70,7 @@ class ReadCache:
         about: str | None = None,
         announces: str | None = None,
         patience: float | None = None,
+        version: Callable[[], Hashable] | None = None,
     ) -> Result:
         """Return the cached answer of a key, after reading it if it is missing or too old.
 
@@ -84,6 +86,8 @@ class ReadCache:
                 sweep are invalidated whenever this answer differs from the previous one.
             patience: Longest wait in seconds for a read of which an older answer exists; without a limit if
                 None.
+            version: Function that returns the version of what is read, in less time than the read takes; an
+                answer stays fresh while its version is the same, and None is never the same.
         """
         with self._lock:
             answer = self._answers.setdefault(key, _CachedAnswer(about))
@@ -98,10 +102,12 @@ class ReadCache:
         def current() -> Any:
             with answer.lock:
                 if not is_fresh():
-                    value = read()
-                    if announces is not None and value != answer.value:
-                        self._invalidate(announces)
-                    answer.value = value
+                    found = None if version is None else version()
+                    if found is None or found != answer.version:
+                        value = read()
+                        if announces is not None and value != answer.value:
+                            self._invalidate(announces)
+                        answer.value, answer.version = value, found
                     answer.made_at = self._clock()
                 return answer.value
 

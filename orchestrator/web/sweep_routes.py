@@ -160,13 +160,19 @@ def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
         lambda: app.backend.analysis(sweep_id),
         fresh=ANALYSIS_FRESH_SECONDS,
         patience=ANALYSIS_PATIENCE_SECONDS,
+        version=lambda: app.version(sweep_id),
     )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/result")
 def show_result(app: App, sweep_id: SweepId) -> SweepAnswer:
     """Show the chosen trial of a sweep in sentences, as its report begins, and its checkpoint."""
-    return app.cache.get(("result", sweep_id), lambda: app.backend.result(sweep_id), fresh=ANALYSIS_SECONDS)
+    return app.cache.get(
+        ("result", sweep_id),
+        lambda: app.backend.result(sweep_id),
+        fresh=ANALYSIS_SECONDS,
+        version=lambda: app.version(sweep_id),
+    )
 
 
 @ROUTER.get("/compare")

@@ -80,7 +80,7 @@ def test_the_link_that_serve_prints_signs_in_once(chrome: webdriver.Chrome, tmp_
 def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     browser.until("the queue", lambda: QUEUED in shown(chrome, "queue"))
-    browser.until("the sweeps", lambda: "0.64687" in shown(chrome, "sweeps"))
+    browser.until("the sweeps", lambda: "0.6469" in shown(chrome, "sweeps"))
     browser.until("its state", lambda: "QUEUED" in shown(chrome, "sweeps"))
     assert chrome.execute_script(CUT_OFF) == [], "a screen 1,400 pixels wide shows all columns"
     open_sweep(chrome, client.address, sweeps.SWEEP_ID)
@@ -258,7 +258,7 @@ def test_the_best_value_is_that_of_a_trial_that_still_runs(chrome: webdriver.Chr
             browser.until("the running trial", lambda: "40 of 200" in shown(chrome, "trials"))
             assert "trial 7, complete" in shown(chrome, "best-of"), "a worse one is not the best"
             report(80, 0.9)
-            browser.until("its value", lambda: shown(chrome, "best") == "0.9")
+            browser.until("its value", lambda: shown(chrome, "best") == "0.9000")
             assert "trial 8, running, step 80 of 200" in shown(chrome, "best-of")
         chrome.get("about:blank")  # before its server ends
 

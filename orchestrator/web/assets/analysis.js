@@ -94,11 +94,14 @@ async function showMatters() {
 // The best trials, and which of them match the filter of the table.
 async function readTrials() {
   const page = await request(`${here}/trials?sort=rank&limit=${MOST_TRIALS}`);
-  const matching = isFiltered() ? (await request(`${here}/trials?${query({ sort: "rank", descending: false, limit: MOST_TRIALS })}`)).trials : null;
-  trials = {
-    ...trials, columns: page.columns.filter(({ kind }) => kind === "parameter"),
-    shown: page.trials.filter((trial) => trial.rank !== null), matching: matching && new Set(matching.map((trial) => trial.key)),
-  };
+  const columns = page.columns.filter(({ kind }) => kind === "parameter");
+  trials = { ...trials, columns, shown: page.trials.filter((trial) => trial.rank !== null) };
+  await readMatching();
+}
+
+async function readMatching() {
+  const found = isFiltered() ? (await request(`${here}/trials?${query({ sort: "rank", descending: false, limit: MOST_TRIALS })}`)).trials : null;
+  trials.matching = found && new Set(found.map((trial) => trial.key));
 }
 
 export const nameObjective = (metric) => { trials.metric = metric; };
@@ -210,8 +213,9 @@ async function showParallel() {
   paintSlices();
 }
 
+// Marks the trials that match a new filter; the trials themselves are read again with the importances.
 async function showFilter() {
-  await readTrials();
+  await readMatching();
   paintSlices();
   if (element("parallel-section").open) paintParallel();
 }
