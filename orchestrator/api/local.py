@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -220,10 +221,20 @@ class LocalBackend(Backend):
         return replace(found, test=finite(found.test))
 
     def analysis(self, sweep: str) -> SweepAnalysis:
+        as_of = time.time()
         found = self._found(sweep).results().analysis()
         norms = [Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
         importances = [_row(ImportanceRow, importance) for importance in found.importances]
-        return SweepAnalysis(importances, found.spent.parts(), found.best, norms)
+        return SweepAnalysis(
+            importances,
+            found.spent.parts(),
+            found.best,
+            norms,
+            found.counted,
+            found.pruned,
+            found.fewest,
+            as_of,
+        )
 
     def compare(self, sweeps: Sequence[str], *, tuning: bool = False, page: bool = False) -> ComparedSweeps:
         if not sweeps:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -54,10 +56,14 @@ from orchestrator.ledger.sweeps.standing import (
     speed_and_rest,
     time_left_of,
 )
+from orchestrator.report import words
 from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.system import ClockSetting, System
+
+CONFIRMING_SEEDS = 3
+"""Number of fresh seeds that a sweep's page offers to train: fewer cannot name a winner."""
 
 
 def sweeps(*, root: str | Path | None = None) -> list[Status]:
@@ -200,14 +206,28 @@ def _again(
 ) -> AgainCommands:
     """Return the commands that repeat, continue or use a sweep."""
     document = record.document if record else submission.document if submission else {}
-    profile = f" --profile {row['profile']}" if row["profile"] else ""
-    chosen = row["chosen"].key if row["chosen"] else None
+    best = row["chosen"]
+    chosen = best.key if best else None
+    run = words.run_again(document["name"], row["profile"])
+    confirm = document.get("confirm") or {}
+    confirms = bool(confirm.get("seeds") or confirm.get("race"))
     return AgainCommands(
-        run=f"python -m orchestrator.sweep {document['name']}.yaml{profile} --new",
+        run=run,
         resume=f"python -m orchestrator.sweep resume {row['id']}",
         export=chosen and f"python -m orchestrator.sweep export {chosen}",
         python=chosen and f'from orchestrator import Trial\n\nfolder = Trial.find("{chosen}").checkpoint',
+        confirm=None if best is None or confirms else f"{run} {_confirming(best.params)}",
     )
+
+
+def _confirming(params: Mapping[str, Any]) -> str:
+    """Return the options of a run that trains one setting, and again with fresh seeds."""
+    changes = (
+        f"try=[{json.dumps(dict(params))}]",
+        "budget.trials=1",
+        f"confirm.seeds={CONFIRMING_SEEDS}",
+    )
+    return " ".join(f"--set {shlex.quote(change)}" for change in changes)
 
 
 def _exit_code(row: Mapping[str, Any], submission: Submission | None, *, failed: bool) -> Exit | None:

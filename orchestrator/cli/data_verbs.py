@@ -17,6 +17,7 @@ from orchestrator.cli.options import Data, Json
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput
 from orchestrator.output import Console
+from orchestrator.report import words
 from orchestrator.storage.paths import DEFAULT_DATA
 
 _LINE_EVERY_SECONDS = 15.0
@@ -221,7 +222,7 @@ def _lines(task: api.Task, checked: api.CheckedData) -> Iterator[str]:
     if loaded is not None:
         sizes = f"{len(loaded.train):,} / {len(loaded.validation):,} / {len(loaded.test):,}"
         yield f"  train / validation / test: {sizes}"
-        yield f"  best constant answer: {task.metric} {loaded.chance['test']:.4f} on test"
+        yield f"  best constant answer: {task.metric} {words.number(loaded.chance['test'])} on test"
         yield f"  content SHA-256 {loaded.digest}"
     note = loaded.note if loaded is not None else source.note
     if note:

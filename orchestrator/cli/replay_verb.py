@@ -12,6 +12,7 @@ from orchestrator.cli.options import TABLE, Json, Root, Server, backend_of
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.client.answers import ReplayedScheduler, ReplayReport
 from orchestrator.errors import BadInput, counted
+from orchestrator.report import words
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 
@@ -158,4 +159,4 @@ def _range(ends: tuple[float, float]) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+    return "" if value is None else words.brief(value)

@@ -133,12 +133,15 @@ class AgainCommands:
         resume: Command that continues the sweep.
         export: Command that writes the best trial as files, or None without a chosen trial.
         python: Lines of Python that load the best trial, or None without a chosen trial.
+        confirm: Command that trains the best trial again with fresh seeds, in a sweep of its own, or None
+            without a chosen trial, and for a sweep that confirms it itself.
     """
 
     run: str | None
     resume: str
     export: str | None
     python: str | None
+    confirm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -644,12 +647,20 @@ class SweepAnalysis:
         seconds: Seconds of all attempts by activity.
         best: Key of the best trial, or None.
         norms: Norms of the hidden states of the best trial.
+        counted: Number of trials that count for the importances: complete and pruned ones with a value.
+        pruned: Number of pruned trials among them.
+        fewest: Number of counted trials from which on there are importances.
+        as_of: Time of the analysis in seconds since the epoch.
     """
 
     importances: Sequence[ImportanceRow]
     seconds: Mapping[str, float]
     best: str | None
     norms: Sequence[Norm]
+    counted: int = 0
+    pruned: int = 0
+    fewest: int = 0
+    as_of: float | None = None
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ MODULE = "orchestrator.driver"
 """Module of the driver's entry point."""
 
 NEEDED = (
-    *("orchestrator.driver.execution", "optuna.importance", "plotly.graph_objects"),
+    *("orchestrator.driver.execution", "scipy.special", "plotly.graph_objects"),
     *("sqlalchemy.dialects.sqlite",),
 )
 """Modules that a driver imports late."""

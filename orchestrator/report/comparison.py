@@ -387,7 +387,7 @@ def measured(result: SweepResult) -> str:
 
 
 def _printed(figure: Figure) -> str:
-    error = "" if figure.error is None else f" ({words.number(figure.error)})"
+    error = "" if figure.error is None else f" ({words.brief(figure.error)})"
     number = FIGURES.index(figure) + 1
     return f"{figure.accuracy:.3f}{error} [{number}]"
 

@@ -125,7 +125,7 @@ def read(ledger: Ledger, sweep_id: str) -> History:
         sweep=sweep,
         trials=trials,
         reports=by_trial(sorted(ledger.reports(sweep_id), key=lambda row: row.step)),
-        attempts={trial.key: tuple(ledger.trial_attempts(trial.key)) for trial in trials},
+        attempts=by_trial(ledger.attempts(sweep_id)),
         checkpoints=by_trial(ledger.checkpoints(sweep_id)),
         evaluations=by_trial(ledger.evaluations(sweep_id)),
         read_at=ledger.now() if holder(ledger, sweep_id) is not None else None,

@@ -21,10 +21,10 @@ import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from orchestrator.config.trainable import resources_of
-from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE
+from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, HARDWARE, SweepRecord
 from orchestrator.ledger.sweeps.standing import cost, failure_groups
 from orchestrator.report import words
-from orchestrator.report.analysis import Importance
+from orchestrator.report.analysis import FEWEST, Importance
 from orchestrator.report.answer import answer, baseline, caveats, context, findings
 from orchestrator.report.comparison import SideBySide, tables
 from orchestrator.report.figures import curves, landscape, style
@@ -434,11 +434,15 @@ def _landscape(history: History, summary: Summary, importances: Sequence[Importa
 
 def _importances(importances: Sequence[Importance]) -> ReportSection:
     if not importances:
-        caption = "Fewer than ten trials are complete: any number here would be noise."
+        caption = (
+            f"Fewer than {FEWEST} trials with a value are complete or pruned, or their values are equal: any "
+            "number here would be noise."
+        )
         return ReportSection("Importances", caption)
     caption = (
         "Share of each hyperparameter in reaching the best tenth of the trials (at least five of them), by "
-        "PED-ANOVA; the thin bars span 90 % of the values from resampled trials."
+        "PED-ANOVA; the thin bars span 90 % of the values from resampled trials. Pruned trials count: they "
+        "come after the complete ones, and the later a trial was pruned, the better is its place."
     )
     return ReportSection("Importances", caption, figures=(landscape.importance_bars(importances),))
 
@@ -506,10 +510,19 @@ def _failures(history: History, last_lines: Callable[[str], str]) -> list[Report
     return [ReportSection("Failures", caption, (table,), listing=listing)]
 
 
+def _command(sweep: SweepRecord) -> str:
+    """Return the command of the user: for a sweep that the service drives, the one that runs its file."""
+    command = str(sweep.facts.get("command", ""))
+    program, _, arguments = command.partition(" ")
+    if program == "sweep.py":
+        return f"python -m orchestrator.sweep {arguments}"
+    return words.run_again(sweep.name, sweep.profile) if program in {"", "__main__.py"} else command
+
+
 def _reproduction(history: History, summary: Summary) -> ReportSection:
     sweep, facts = history.sweep, history.sweep.facts
     rows = [
-        ("command", facts.get("command", "")),
+        ("command", _command(sweep)),
         ("git commit", facts.get("git_commit", "")),
         ("hardware", ", then ".join(facts.get(HARDWARE, ()))),
         ("specification digest", sweep.digest),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,14 @@ from orchestrator.placeholders import plain
 NONE = "–"
 """Text of a missing value."""
 
-DECIMALS = 4
-"""Number of decimals of a measured value, unless `numbers` needs more to distinguish values."""
+DIGITS = 4
+"""Number of significant digits of a measured value, unless `numbers` needs more to distinguish values."""
+
+_FIXED = range(-3, 5)
+"""Powers of ten of the values that are written without an exponent."""
+
+_WHOLE = 1e15
+"""Limit of the whole hyperparameters that are written with all their digits."""
 
 
 @dataclass(frozen=True)
@@ -31,34 +38,64 @@ class TitledTable:
     sentences: Sequence[str]
 
 
-def number(value: float | None, decimals: int = DECIMALS) -> str:
-    """Format a measured value with four decimals, or four significant digits if it is very small or large."""
+def number(value: float | None, digits: int = DIGITS) -> str:
+    """Format a measured value with four significant digits, as `number` of the page's `shown.js` does.
+
+    Values below 0.001 and from 100,000 have an exponent: `5.458e-5`.
+    """
     if value is None:
-        return "–"
-    return f"{value:.{decimals}{'f' if value == 0 or 1e-3 <= abs(value) < 1e6 else 'g'}}"
+        return NONE
+    if value == 0 or not math.isfinite(value):
+        return f"{abs(value) if value == 0 else value:g}"
+    rounded = Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal(Decimal(value))
+    power = rounded.adjusted()
+    if power in _FIXED:
+        return _fixed(value, max(0, digits - 1 - power))
+    return f"{rounded.scaleb(-power).normalize():f}e{power}"
+
+
+def _fixed(value: float, decimals: int) -> str:
+    # Halves are rounded away from zero, as JavaScript does.
+    return f"{Decimal(value).quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP):f}"
+
+
+def _power(value: float) -> int:
+    return Decimal(value).adjusted()
 
 
 def numbers(values: Sequence[float | None], write: Callable[[float | None, int], str] = number) -> list[str]:
-    """Format the values of a column with as many digits as distinguish them; `write` formats one value."""
+    """Format the values of a column with as many digits as distinguish them; `write` formats one value.
+
+    Those that `number` writes without an exponent have equal decimals.
+    """
     known = {value for value in values if value is not None and not math.isnan(value)}
-    digits = DECIMALS
-    while digits < _MOST_DIGITS and len({write(value, digits) for value in known}) < len(known):
+    fixed = {value for value in known if value == 0 or (math.isfinite(value) and _power(value) in _FIXED)}
+    largest = max((abs(value) for value in fixed), default=0.0)
+    power = _power(largest) if largest else 0
+
+    def in_column(value: float | None, digits: int) -> str:
+        is_fixed = write is number and value in fixed and largest > 0
+        return _fixed(value or 0.0, max(0, digits - 1 - power)) if is_fixed else write(value, digits)
+
+    digits = DIGITS
+    while digits < _MOST_DIGITS and len({in_column(value, digits) for value in known}) < len(known):
         digits += 1
-    return [write(value, digits) for value in values]
+    return [in_column(value, digits) for value in values]
 
 
 _MOST_DIGITS = 17
 """Number of significant digits that distinguishes all floats."""
 
 
-def brief(value: float | None, digits: int = DECIMALS) -> str:
-    """Format a value with four significant digits, or None as a dash."""
-    return "–" if value is None else f"{value:.{digits}g}"
+def brief(value: float | None, digits: int = DIGITS) -> str:
+    """Format a value as `number` does, without zeros at the end of its decimals."""
+    text = number(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def interval(low: float | None, high: float | None) -> str:
     """Format an interval, or a dash if it is unknown."""
-    return "–" if low is None or high is None else f"{low:.4f} to {high:.4f}"
+    return NONE if low is None or high is None else " to ".join(numbers([low, high]))
 
 
 def p_value(p: float | None) -> str:
@@ -69,8 +106,15 @@ def p_value(p: float | None) -> str:
 
 
 def setting(value: Any) -> str:
-    """Format a hyperparameter: floats with four significant digits, lists and mappings as JSON."""
-    return f"{value:.4g}" if isinstance(value, float) else str(plain(value))
+    """Format a hyperparameter, as `setting` of the page's `shown.js` does.
+
+    Whole numbers have all their digits, other floats are as by `brief`, and the rest is as in the file.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, float):
+        return str(plain(value))
+    return f"{value:.0f}" if value.is_integer() and abs(value) < _WHOLE else brief(value)
 
 
 def count(value: float | None) -> str:
@@ -140,6 +184,12 @@ def used(cost: SweepCost) -> str:
         limit = "" if cost.gpu_hours_limit is None else f" of {brief(cost.gpu_hours_limit)}"
         parts.append(f"{brief(cost.gpu_hours)}{limit} GPU-hours")
     return ", ".join(parts)
+
+
+def run_again(name: str, profile: str | None) -> str:
+    """Return the command that runs a file again as a new sweep."""
+    chosen = f" --profile {profile}" if profile else ""
+    return f"python -m orchestrator.sweep {name}.yaml{chosen} --new"
 
 
 def share(part: float, whole: float) -> str:

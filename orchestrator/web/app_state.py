@@ -21,7 +21,7 @@ from orchestrator.errors import NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.people.users import sessions, users_by_digest
-from orchestrator.ledger.sweeps.index import known_sweeps
+from orchestrator.ledger.sweeps.index import SweepVersion, exact_version, known_sweeps
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.rate_limits import FairQueue, RateLimit
@@ -159,6 +159,11 @@ class AppState:
             remedy = "/api/v1/sweeps lists all sweeps."
             raise NotFound("sweep", "must be the whole ID of a sweep", repr(sweep_id), remedy)
         return owners[sweep_id]
+
+    def version(self, sweep_id: str) -> SweepVersion | None:
+        """Return the version of the rows of a sweep, or None if the ledger does not count its commits."""
+        with self.ledger() as ledger:
+            return exact_version(ledger, sweep_id)
 
     def _read(self, key: str, read: Callable[[Ledger], Result]) -> Result:
         def reading() -> Result:

@@ -24,6 +24,9 @@ FRESH_SECONDS = 1.0
 PATIENCE_SECONDS = 1.5
 """Default wait for the build of a report of which an older one exists."""
 
+RENEWALS = 2
+"""Number of answers that are read at once in the background."""
+
 MOST_ANSWERS = 128
 """Number of cached answers; the least recently used one is evicted."""
 
@@ -33,7 +36,9 @@ class _CachedAnswer:
         self.about = about
         self.lock = threading.Lock()
         self.made_at: float | None = None
+        self.version: Hashable = None
         self.value: Any = None
+        self.renewal: Future[Any] | None = None
 
 
 class ReadCache:
@@ -54,6 +59,7 @@ class ReadCache:
         self._clock, self._fresh = clock, fresh
         self._answers: OrderedDict[Hashable, _CachedAnswer] = OrderedDict()
         self._lock = threading.Lock()
+        self._renewer = ThreadPoolExecutor(RENEWALS, "renewal")
 
     def get(
         self,
@@ -63,10 +69,13 @@ class ReadCache:
         fresh: float | None = None,
         about: str | None = None,
         announces: str | None = None,
+        patience: float | None = None,
+        version: Callable[[], Hashable] | None = None,
     ) -> Result:
         """Return the cached answer of a key, after reading it if it is missing or too old.
 
-        If several threads need the same answer, one reads it and the others wait.
+        If several threads need the same answer, one reads it and the others wait. With `patience`, they wait
+        no longer than that if there is an older answer, which they get; the read goes on in the background.
 
         Args:
             key: Key of the answer.
@@ -75,20 +84,42 @@ class ReadCache:
             about: ID of the sweep whose announced changes invalidate this answer.
             announces: ID of the sweep whose changes this answer announces: the cached answers about that
                 sweep are invalidated whenever this answer differs from the previous one.
+            patience: Longest wait in seconds for a read of which an older answer exists; without a limit if
+                None.
+            version: Function that returns the version of what is read, in less time than the read takes; an
+                answer stays fresh while its version is the same, and None is never the same.
         """
         with self._lock:
             answer = self._answers.setdefault(key, _CachedAnswer(about))
             self._answers.move_to_end(key)
             while len(self._answers) > MOST_ANSWERS:
                 self._answers.popitem(last=False)
-        with answer.lock:
-            limit = self._fresh if fresh is None else fresh
-            if answer.made_at is None or self._clock() - answer.made_at >= limit:
-                value = read()
-                if announces is not None and value != answer.value:
-                    self._invalidate(announces)
-                answer.value = value
-                answer.made_at = self._clock()
+        limit = self._fresh if fresh is None else fresh
+
+        def is_fresh() -> bool:
+            return answer.made_at is not None and self._clock() - answer.made_at < limit
+
+        def current() -> Any:
+            with answer.lock:
+                if not is_fresh():
+                    found = None if version is None else version()
+                    if found is None or found != answer.version:
+                        value = read()
+                        if announces is not None and value != answer.value:
+                            self._invalidate(announces)
+                        answer.value, answer.version = value, found
+                    answer.made_at = self._clock()
+                return answer.value
+
+        if patience is None or answer.made_at is None or is_fresh():
+            return cast(Result, current())
+        with self._lock:
+            if answer.renewal is None or answer.renewal.done():
+                answer.renewal = self._renewer.submit(current)
+            renewal = answer.renewal
+        try:
+            return cast(Result, renewal.result(patience))
+        except TimeoutError:
             return cast(Result, answer.value)
 
     def clear(self) -> None:

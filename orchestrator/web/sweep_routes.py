@@ -39,7 +39,13 @@ SweepId = Annotated[str, Path(description="Whole ID of a sweep.", max_length=200
 SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task", "best_value"]
 
 ANALYSIS_SECONDS = 30.0
-"""Age up to which a cached analysis or comparison is returned: it reads every report of the sweeps."""
+"""Age up to which a cached result or comparison is returned: it reads every report of the sweeps."""
+
+ANALYSIS_FRESH_SECONDS = 5.0
+"""Age up to which a cached analysis is returned; an older one is read again in the background."""
+
+ANALYSIS_PATIENCE_SECONDS = 0.5
+"""Longest wait for an analysis of which an older one exists."""
 
 DISK_SECONDS = 60.0
 """Age up to which the sizes of sweeps are returned again: every file is looked at."""
@@ -173,16 +179,28 @@ def show_mlflow(app: App, sweep_id: SweepId) -> MlflowRuns:
 
 @ROUTER.get("/sweeps/{sweep_id}/analysis")
 def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
-    """Show the importances of hyperparameters, the use of time, and hidden norms of the best trial."""
+    """Show the importances of hyperparameters, the use of time, and hidden norms of the best trial.
+
+    Of a large sweep this is the last analysis, of the time `as_of`, while a new one is made.
+    """
     return app.cache.get(
-        ("analysis", sweep_id), lambda: app.backend.analysis(sweep_id), fresh=ANALYSIS_SECONDS
+        ("analysis", sweep_id),
+        lambda: app.backend.analysis(sweep_id),
+        fresh=ANALYSIS_FRESH_SECONDS,
+        patience=ANALYSIS_PATIENCE_SECONDS,
+        version=lambda: app.version(sweep_id),
     )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/result")
 def show_result(app: App, sweep_id: SweepId) -> SweepAnswer:
     """Show the chosen trial of a sweep in sentences, as its report begins, and its checkpoint."""
-    return app.cache.get(("result", sweep_id), lambda: app.backend.result(sweep_id), fresh=ANALYSIS_SECONDS)
+    return app.cache.get(
+        ("result", sweep_id),
+        lambda: app.backend.result(sweep_id),
+        fresh=ANALYSIS_SECONDS,
+        version=lambda: app.version(sweep_id),
+    )
 
 
 @ROUTER.get("/compare")

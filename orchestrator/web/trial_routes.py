@@ -128,7 +128,7 @@ def list_trials(
 
 
 def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
-    """Return the table of a sweep, at most a second old."""
+    """Return the table of a sweep, without changes of the last second."""
 
     def read() -> TrialTable:
         with app.ledger() as ledger:
@@ -143,7 +143,9 @@ def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
             rows = rows_of(trials, read_values(ledger, record, trials), maximize=maximize, metrics=at_best)
             return TrialTable(rows, columns_of(record.document, trials, shown_metrics(ledger, record)))
 
-    return app.cache.get(("trials", sweep_id, metrics), read, about=sweep_id)
+    return app.cache.get(
+        ("trials", sweep_id, metrics), read, about=sweep_id, version=lambda: app.version(sweep_id)
+    )
 
 
 def _ranked_trial(
@@ -211,4 +213,5 @@ def show_curves(
         ("curves", sweep_id, metric, trials, points, chosen),
         lambda: app.backend.curves(sweep_id, metric, trials=trials, points=points, chosen=chosen),
         about=sweep_id,
+        version=lambda: app.version(sweep_id),
     )

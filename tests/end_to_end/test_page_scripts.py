@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from selenium import webdriver
 
+from orchestrator.report import words
 from tests.end_to_end import browser
 from tests.end_to_end.page import sign_in
+from tests.orchestrator.report.test_words import SETTINGS, values
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import Client
 
@@ -148,3 +151,20 @@ def test_errors_of_other_statuses_and_ports_are_not_hidden(chrome: webdriver.Chr
     assert len(found) == 2, found
     assert "40155" in found[0]
     assert "status of 404" in found[1]
+
+
+def test_the_page_writes_numbers_as_the_report_does(chrome: webdriver.Chrome, client: Client) -> None:
+    sign_in(chrome, client, "vera")
+    measured, chosen = values(), [value for value, _ in SETTINGS]
+    found = called(
+        chrome,
+        f"""
+          const {{ brief, number, setting }} = await import("/assets/shown.js");
+          const measured = {json.dumps(measured)}.map((value) => [number(value), brief(value)]);
+          return [measured, {json.dumps(chosen)}.map((value) => String(setting(value)))];
+        """,
+    )
+    assert found == [
+        [[words.number(value), words.brief(value)] for value in measured],
+        [words.setting(value) for value in chosen],
+    ]

@@ -95,7 +95,7 @@ def test_a_running_trial_is_followed(chrome: webdriver.Chrome, client: Client) -
         report(80, 0.95)
         browser.until("its step", lambda: shown(chrome, "counts") == "80 of 200")
         browser.until("its rank", lambda: shown(chrome, "rank") == "rank 1 of 8")
-        assert shown(chrome, "best") == "0.95 at step 80"
+        assert shown(chrome, "best") == "0.9500 at step 80"
 
 
 def test_the_owner_stops_a_running_trial_or_exempts_it(chrome: webdriver.Chrome, client: Client) -> None:

@@ -93,6 +93,16 @@ class SweepVersion(NamedTuple):
     revision: int | None
 
 
+def exact_version(ledger: Ledger, sweep_id: str) -> SweepVersion | None:
+    """Return the version of a sweep that has begun if it differs after every change, also with a driver.
+
+    Each commit counts in a SQLite ledger. It is None in another one.
+    """
+    query = _VERSIONS.where(SWEEP.c.id == sweep_id)
+    row = ledger.query(lambda connection: connection.execute(query).one_or_none())
+    return None if row is None or row.commits is None else SweepVersion(*row[1:], None)
+
+
 def versions(ledger: Ledger) -> dict[str, SweepVersion]:
     """Return the version of every sweep by its ID, in the order of `known_sweeps`."""
 

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 
 import plotly.graph_objects as go
 
-from orchestrator.errors import BadInput
-from orchestrator.report.analysis import importances_of
+from orchestrator.errors import BadInput, counted
+from orchestrator.report.analysis import FEWEST, counted_trials, importances_of
 from orchestrator.report.figures import curves, landscape
 from orchestrator.report.figures.landscape import axes, valued
 from orchestrator.report.history import History
@@ -34,8 +34,9 @@ def figure(name: str, history: History, summary: Summary) -> go.Figure:
 def _importances(history: History) -> go.Figure:
     if shares := importances_of(history):
         return landscape.importance_bars(shares)
-    got = f"{sum(trial.state == 'COMPLETE' for trial in history.search())} complete ones"
-    raise BadInput("figure importances", "must have ten complete trials", got, "Extend the sweep.")
+    got = counted(len(counted_trials(history.search())), "such trial")
+    must = f"must have {FEWEST} complete or pruned trials with different values"
+    raise BadInput("figure importances", must, got, "Extend the sweep.")
 
 
 def _parallel(history: History, summary: Summary) -> go.Figure:

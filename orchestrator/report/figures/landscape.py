@@ -236,7 +236,7 @@ def _through(
     columns = list(range(len(over)))
     curves = [
         (
-            f"trial {trials.numbers[n]}: {trials.values[n]:.4f}",
+            f"trial {trials.numbers[n]}: {words.number(trials.values[n])}",
             columns,
             [float(trials.positions[axis.name][n]) for axis in over],
         )
@@ -317,7 +317,9 @@ def contour(across: Axis, up: Axis, trials: TrialValues, metric: str, *, maximiz
     figure.add_scatter(
         x=x,
         y=y,
-        text=[f"trial {number}: {value:.4f}" for number, value in zip(numbers, values, strict=True)],
+        text=[
+            f"trial {number}: {words.number(value)}" for number, value in zip(numbers, values, strict=True)
+        ],
         mode="markers",
         marker={"color": values, **marker, **bounds},
         hoverinfo="text",

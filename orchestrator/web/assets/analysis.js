@@ -5,7 +5,7 @@ import { chart } from "./charts.js";
 import { draw, extent, logTicks, painted, ratio, text, textWidth, ticks, tickText, typicalRange } from "./drawing.js";
 import { filterBy, filterText, isFiltered, query } from "./leaderboard.js";
 import { request } from "./requests.js";
-import { duration, element, number, plural, setting, show } from "./shown.js";
+import { ago, duration, element, number, plural, setting, show } from "./shown.js";
 import { bar, fill, trialLabel } from "./tables.js";
 
 const EVERY_MS = 30_000;
@@ -76,11 +76,15 @@ const percent = (share) => `${(100 * share).toFixed(0)} %`;
 async function showMatters() {
   if (trials.metric === null) return;
   const [found] = await Promise.all([request(`${here}/analysis`), readTrials()]);
+  const { counted, pruned, fewest, as_of: asOf } = found;
   importances = found.importances;
   onImportances(importances);
-  show("importances-of", importances.length ? "The range holds 90 % of resampled sweeps." : "");
+  const of = `Of ${plural(counted, "trial")}${pruned ? `, ${pruned} of them pruned` : ""}; the range holds 90 % of resampled sweeps. As of `;
+  element("importances-of").replaceChildren(...(importances.length ? [of, ago(asOf), "."] : []));
   element("importances-empty").hidden = importances.length > 0;
-  show("importances-empty", "Importances need ten trials with a value.");
+  show("importances-empty", counted < fewest
+    ? `Importances need ${fewest} complete or pruned trials with a value; there ${counted === 1 ? "is" : "are"} ${counted} so far.`
+    : "The trials do not differ enough to compare hyperparameters.");
   fill(element("importances"), importances, (entry) => entry.name, ({ name, share, low, high }) => [
     name, bar(share, 1, `importance of ${name}`), percent(share), `${percent(low)} to ${percent(high)}`,
   ]);
@@ -90,11 +94,14 @@ async function showMatters() {
 // The best trials, and which of them match the filter of the table.
 async function readTrials() {
   const page = await request(`${here}/trials?sort=rank&limit=${MOST_TRIALS}`);
-  const matching = isFiltered() ? (await request(`${here}/trials?${query({ sort: "rank", descending: false, limit: MOST_TRIALS })}`)).trials : null;
-  trials = {
-    ...trials, columns: page.columns.filter(({ kind }) => kind === "parameter"),
-    shown: page.trials.filter((trial) => trial.rank !== null), matching: matching && new Set(matching.map((trial) => trial.key)),
-  };
+  const columns = page.columns.filter(({ kind }) => kind === "parameter");
+  trials = { ...trials, columns, shown: page.trials.filter((trial) => trial.rank !== null) };
+  await readMatching();
+}
+
+async function readMatching() {
+  const found = isFiltered() ? (await request(`${here}/trials?${query({ sort: "rank", descending: false, limit: MOST_TRIALS })}`)).trials : null;
+  trials.matching = found && new Set(found.map((trial) => trial.key));
 }
 
 export const nameObjective = (metric) => { trials.metric = metric; };
@@ -206,8 +213,9 @@ async function showParallel() {
   paintSlices();
 }
 
+// Marks the trials that match a new filter; the trials themselves are read again with the importances.
 async function showFilter() {
-  await readTrials();
+  await readMatching();
   paintSlices();
   if (element("parallel-section").open) paintParallel();
 }

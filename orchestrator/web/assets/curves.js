@@ -1,7 +1,7 @@
 // The learning curves of a sweep: the chosen, the running or the best trials, and the band of all others.
 
 import { chart, light } from "./charts.js";
-import { element, number, plural, show } from "./shown.js";
+import { count, element, number, plural, show } from "./shown.js";
 import { fill } from "./tables.js";
 
 const BAND_ROWS = 25;
@@ -44,7 +44,7 @@ export function showCurves([first, second], view, pick) {
   const every = Math.ceil(points.length / BAND_ROWS);
   const rows = points.filter((_, index) => index % every === 0 || index === points.length - 1);
   element("band-table").hidden = !rows.length;
-  fill(element("band-values"), rows, ([step]) => step, (row) => row.map((value) => number(value)));
+  fill(element("band-values"), rows, ([step]) => step, ([step, ...values]) => [count(step), ...values.map((value) => number(value))]);
   return drawn;
 }
 

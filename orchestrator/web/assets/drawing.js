@@ -1,9 +1,10 @@
 // Shapes of charts, and the places of values on their axes.
 
-import { number } from "./shown.js";
+import { brief } from "./shown.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const PIXELS_A_CHARACTER = 7.2;
+const TICK_DIGITS = 5;
 const LONGEST_WHOLE = 99_999;
 const UNITS = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
@@ -61,9 +62,9 @@ export function typicalRange(values) {
 // A number at an axis: large ones with a unit, such as 10M.
 export function tickText(value) {
   const size = Math.abs(value);
-  if (size <= LONGEST_WHOLE || size >= 1e12) return String(number(value));
+  if (size <= LONGEST_WHOLE || size >= 1e12) return Number.isInteger(value) && size < 1e12 ? String(value) : brief(value, TICK_DIGITS);
   const [unit, mark] = UNITS.find(([least]) => size >= least);
-  return `${number(value / unit)}${mark}`;
+  return `${brief(value / unit, TICK_DIGITS)}${mark}`;
 }
 
 export const textWidth = (texts) => Math.max(0, ...texts.map((each) => String(each).length)) * PIXELS_A_CHARACTER;

@@ -3,7 +3,7 @@
 // Order, filter and columns are in the address of the page, so that a link or a reload shows the same rows.
 
 import { request } from "./requests.js";
-import { announce, duration, element, number, setting, show } from "./shown.js";
+import { announce, count, duration, element, number, setting, show } from "./shown.js";
 import { badge, bar, fill, markOrder, sortable, trialLabel, trialLink } from "./tables.js";
 
 const PAGES = [25, 100, 400, 1_000]; // rows that are shown, more after each click
@@ -176,7 +176,7 @@ function offered() {
   const metrics = known.columns.filter(({ kind }) => kind === "metric").map(({ name }) => name);
   const isLess = known.direction === "minimize";
   const running = (trial) => known.running.get(trialLabel(trial));
-  const total = (trial) => `${number(trial.step)} of ${number(trial.total_steps)}`;
+  const total = (trial) => `${count(trial.step)} of ${count(trial.total_steps)}`;
   return [
     { title: "#", sort: "rank", isNumber: true, isFixed: true, cell: (trial) => trial.rank, plain: (trial) => trial.rank },
     { title: "trial", sort: "number", isFixed: true, cell: (trial) => trialLink(sweep, trialLabel(trial)), plain: trialLabel },

@@ -2,7 +2,7 @@
 
 import { watch } from "./events.js";
 import { refresher, request, signedIn } from "./requests.js";
-import { element, number, plural, show } from "./shown.js";
+import { brief, element, plural, show } from "./shown.js";
 import { bar, fill, sweepLink } from "./tables.js";
 
 const EVERY_MS = 10_000; // running trials change without a change of the queue
@@ -24,13 +24,13 @@ async function read() {
     pool.devices ? used(pool.devices, pool.free_devices, `GPUs of ${pool.id}`) : "none",
   ]);
   fill(element("machines"), machines, ({ pool, node }) => `${pool.id} ${node.name}`, ({ pool, node }) => [
-    machine(pool, node), short(pool.id), number(node.cpu), node.devices, shares(node.shares),
+    machine(pool, node), short(pool.id), brief(node.cpu), node.devices, shares(node.shares),
   ]);
   fill(element("hosts"), hosts, ({ pool, host }) => `${pool.id} ${host}`, ({ pool, host, running }) => [
     host, short(pool.id), shares(running),
   ]);
   fill(element("uses"), uses, ({ pool, use }) => `${pool.id} ${use.sweep}`, ({ pool, use }) => [
-    sweepLink(use.sweep), use.owner, use.priority_class, use.trials, use.share, use.wanted, number(use.cpu), number(use.devices), short(pool.id),
+    sweepLink(use.sweep), use.owner, use.priority_class, use.trials, use.share, use.wanted, brief(use.cpu), brief(use.devices), short(pool.id),
   ]);
 }
 
@@ -50,7 +50,7 @@ function machine(pool, node) {
 
 function used(whole, free, label) {
   const shown = document.createElement("span");
-  shown.append(bar(whole - free, whole || 1, label), ` ${number(whole - free)} of ${number(whole)}`);
+  shown.append(bar(whole - free, whole || 1, label), ` ${brief(whole - free)} of ${brief(whole)}`);
   return shown;
 }
 

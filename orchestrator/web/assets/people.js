@@ -3,7 +3,7 @@
 import { confirmed } from "./dialogs.js";
 import { watch } from "./events.js";
 import { refresher, request, showProblem, signedIn } from "./requests.js";
-import { ago, element, number, setting, show } from "./shown.js";
+import { ago, brief, element, setting, show } from "./shown.js";
 import { bar, fill } from "./tables.js";
 
 const ROWS = 50;
@@ -25,7 +25,7 @@ async function read() {
     const sweeps = queue.filter(({ owner }) => owner === person.name).length;
     return [
       person.name, person.role, token(person), quota.sweeps === null ? sweeps : `${sweeps} of ${quota.sweeps}`,
-      hours(quota), number(quota.share), number(quota.weight), isAdmin ? actions(person) : "",
+      hours(quota), brief(quota.share), brief(quota.weight), isAdmin ? actions(person) : "",
     ];
   });
   if (isAdmin) await readAudit();
@@ -55,9 +55,9 @@ function token({ revoked_at: revoked, expires_at: expires }) {
 }
 
 function hours({ owner, used_gpu_hours: used, gpu_hours: most }) {
-  if (most === null) return `${number(used)}, no limit`;
+  if (most === null) return `${brief(used)}, no limit`;
   const shown = document.createElement("span");
-  shown.append(bar(used, most || 1, `GPU-hours of ${owner}`), ` ${number(used)} of ${number(most)}`);
+  shown.append(bar(used, most || 1, `GPU-hours of ${owner}`), ` ${brief(used)} of ${brief(most)}`);
   return shown;
 }
 

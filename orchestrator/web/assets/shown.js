@@ -11,9 +11,31 @@ export function show(id, text) {
   if (node.textContent !== content) node.textContent = content;
 }
 
-export const number = (value, digits = 5) => (typeof value === "number" ? Number(value.toPrecision(digits)).toString() : value ?? "");
-// A hyperparameter: null, lists and mappings as JSON.
-export const setting = (value) => (value !== undefined && typeof value === "object" ? JSON.stringify(value) : number(value));
+const MOST_WHOLE = 1e15; // of the whole hyperparameters that are written with all their digits
+
+// A measured value with four significant digits, as `number` of orchestrator/report/words.py writes it.
+export function number(value, digits = 4) {
+  if (typeof value !== "number") return value ?? "";
+  if (value === 0 || !Number.isFinite(value)) return String(value);
+  const [mantissa, power] = value.toExponential(digits - 1).split("e").map(Number);
+  return power >= -3 && power < 5 ? value.toFixed(Math.max(0, digits - 1 - power)) : `${mantissa}e${power}`;
+}
+
+// The same without zeros at the end of its decimals.
+export function brief(value, digits = 4) {
+  const text = String(number(value, digits));
+  return text.includes(".") && !text.includes("e") ? text.replace(/\.?0+$/, "") : text;
+}
+
+// A whole number, such as a step, with separators.
+export const count = (value) => (typeof value === "number" ? value.toLocaleString("en") : value ?? "");
+
+// A hyperparameter, as `setting` of orchestrator/report/words.py writes it: null, lists and mappings as JSON.
+export function setting(value) {
+  if (value !== undefined && typeof value === "object") return JSON.stringify(value);
+  return Number.isInteger(value) && Math.abs(value) < MOST_WHOLE ? String(value) : brief(value);
+}
+
 export const parameters = (params) => Object.entries(params).map(([name, value]) => `${name} ${setting(value)}`).join(", ");
 const written = (format) => (seconds) => (seconds === null || seconds === undefined ? "" : format.format(seconds * 1000));
 export const time = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" }));

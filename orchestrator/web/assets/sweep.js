@@ -8,7 +8,7 @@ import { showHistory } from "./history.js";
 import { isFiltered, leaderboard, readTrials } from "./leaderboard.js";
 import { followLog } from "./log.js";
 import { refresher, request, showProblem, signedIn } from "./requests.js";
-import { announce, duration, element, number, parameters, plural, setting, settled, show, time } from "./shown.js";
+import { announce, brief, count, duration, element, number, parameters, plural, setting, settled, show, time } from "./shown.js";
 import { copyButton, fill, trialLink } from "./tables.js";
 
 const SWEEP = document.body.dataset.sweep;
@@ -142,9 +142,9 @@ function showFacts({ status, budget, ends_at: endsAt }) {
 }
 
 function standing({ state, step, total_steps: total, best_step: at }) {
-  const where = at === null ? "" : `, best at step ${number(at)}`;
-  if (state === "RUNNING") return `running, step ${number(step)} of ${number(total)}${where}`;
-  if (state === "PRUNED") return `pruned at step ${number(step)} of ${number(total)}${where}`;
+  const where = at === null ? "" : `, best at step ${count(at)}`;
+  if (state === "RUNNING") return `running, step ${count(step)} of ${count(total)}${where}`;
+  if (state === "PRUNED") return `pruned at step ${count(step)} of ${count(total)}${where}`;
   return `${state.toLowerCase()}${where}`;
 }
 
@@ -157,14 +157,14 @@ function showCost(cost, { owner, priority_class: priority, weight }) {
     element("elapsed-bar").value = cost.elapsed_seconds;
   }
   const gpus = cost === null || (cost.gpu_hours === 0 && cost.gpu_hours_limit === null) ? ""
-    : ` · ${number(cost.gpu_hours)}${cost.gpu_hours_limit === null ? "" : ` of ${number(cost.gpu_hours_limit)}`} GPU-hours`;
-  show("compute", cost === null ? "" : `${duration(cost.compute_seconds)} compute · ${number(cost.core_hours)} core-hours${gpus}`);
-  show("owner", owner ? `${owner}, class ${priority}, weight ${number(weight)}` : "");
+    : ` · ${brief(cost.gpu_hours)}${cost.gpu_hours_limit === null ? "" : ` of ${brief(cost.gpu_hours_limit)}`} GPU-hours`;
+  show("compute", cost === null ? "" : `${duration(cost.compute_seconds)} compute · ${brief(cost.core_hours)} core-hours${gpus}`);
+  show("owner", owner ? `${owner}, class ${priority}, weight ${brief(weight)}` : "");
 }
 
 // What ends the search before its trials and hours are used.
 function stops(budget) {
-  const target = budget?.target == null ? "" : `until ${number(budget.target)}`;
+  const target = budget?.target == null ? "" : `until ${brief(budget.target)}`;
   const patience = budget?.no_improvement == null ? "" : `until ${plural(budget.no_improvement, "trial")} without an improvement`;
   return [target, patience].filter(Boolean).join(", ");
 }
@@ -194,12 +194,17 @@ function showFailures({ failed, progress, id }) {
 const messageOf = ({ error, cause, message }) => (error !== null || cause === "error" || cause === message ? message : `${cause}: ${message}`);
 
 // Shows the answer of a finished sweep. Its sentences are read once, and again when trials have ended.
-async function showResult({ state, chosen, progress }) {
+async function showResult({ state, chosen, progress, again }) {
   const isShown = hasEnded(state) && chosen !== null;
   element("result").hidden = !isShown;
   element("best-part").hidden = isShown;
   if (!isShown) return;
   fill(element("result-settings"), Object.entries(chosen.params), ([name]) => name, ([name, value]) => [name, setting(value)]);
+  element("to-confirm").hidden = !again.confirm;
+  if (again.confirm && element("confirming").textContent !== again.confirm) {
+    element("confirming").textContent = again.confirm;
+    element("copy-confirming").replaceChildren(copyButton("Copy command to confirm", again.confirm));
+  }
   const wanted = `${state} ${settled(progress.states)}`;
   if (element("result").dataset.shown === wanted) return;
   const { answer, findings, caveats, checkpoint } = await request(`${HERE}/result`);
@@ -276,7 +281,7 @@ element("extend").addEventListener("submit", (event) => {
 element("move").addEventListener("submit", (event) => {
   event.preventDefault();
   const body = { priority_class: element("priority").value, weight: element("weight").valueAsNumber };
-  changed(() => request(HERE, "PATCH", body), (done) => `The class is ${done.priority_class}, the weight ${number(done.weight)} now.`);
+  changed(() => request(HERE, "PATCH", body), (done) => `The class is ${done.priority_class}, the weight ${brief(done.weight)} now.`);
 });
 
 const { readMatters, filtered } = analyse(HERE, (importances) => readTrials({ importances }));

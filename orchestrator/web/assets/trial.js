@@ -149,7 +149,7 @@ function range(name, value, scale) {
   const place = 5 + along * (RANGE_WIDTH - 10);
   picture.append(draw("line", { class: "axis", x1: 1, x2: RANGE_WIDTH - 1, y1: 6, y2: 6 }), draw("circle", { cx: place.toFixed(1), cy: 6, r: 4 }));
   const shown = document.createElement("span");
-  shown.append(`${number(low)} `, picture, ` ${number(high)}`);
+  shown.append(`${setting(low)} `, picture, ` ${setting(high)}`);
   return shown;
 }
 

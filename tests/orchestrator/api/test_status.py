@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from contextlib import closing
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from orchestrator import BadInput, status, sweeps
+from orchestrator import BadInput, Sweep, status, sweeps
 from orchestrator.api.live import live
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepState
+from orchestrator.report import words
 from orchestrator.storage.paths import Paths
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import create_sweep
@@ -43,6 +46,24 @@ def test_the_details_are_those_of_the_trials(paths: Paths) -> None:
     assert sum(now.failures.values()) == len([row for row in records if row.state == "FAILED"])
     [listed] = sweeps(root=paths.root)
     assert {**asdict(now), **asdict(listed)} == asdict(now)
+
+
+def test_the_command_that_confirms_the_best_trial_gives_a_sweep_of_its_settings(tmp_path: Path) -> None:
+    """`confirm` is part of a sweep's identity, so that a finished sweep is confirmed by another one."""
+    params = {
+        **{"gamma_init.min": 0.5, "gamma_init.max": 0.99, "theta_init.max": 1.0},
+        **{"learning_rate": 0.001, "recurrent_learning_rate": 0.0001},
+    }
+    root = examples.filled(tmp_path / "mlruns", [examples.trial(0, params=params)]).root
+    again = status(root=root).again
+    assert again is not None
+    command = shlex.split(again.confirm or "")
+    assert shlex.join(command[:7]) == again.run == words.run_again("retrieval", "laptop")
+    changes = [change for option, change in pairwise(command) if option == "--set"]
+    file = Path(__file__).parents[3] / "search_spaces" / "retrieval.yaml"
+    found = Sweep.load(file, profile="laptop", overrides=changes, root=root).specification
+    assert (found.budget.trials, found.confirm.seeds) == (1, 3)
+    assert found.document()["try"] == [params]
 
 
 @pytest.mark.parametrize("state", ["WAITING", "PAUSED"])

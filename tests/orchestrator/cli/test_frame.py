@@ -47,7 +47,7 @@ def test_a_terminal_of_80_columns_shows_bars_speed_value_and_time_left() -> None
         "━━━━━━━━━━╌╌╌╌╌╌╌╌╌╌ 6/12 trials · 3 running, 5 complete, 1 failed",
         "about 2.1 min left (1.7 to 3.2 min)",
         "best val/accuracy 0.6123 (trial 3, running, step 80 of 200) ▁▄▄█",
-        "  rate 5.458e-05",
+        "  rate 5.458e-5",
         "trial                                                step   value  steps/s  left",
         "    7  ━━━━━━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌        40/200  0.5123     12.5  13 s",
         "   11  ━━╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌  1,000/20,000       –        –     –",

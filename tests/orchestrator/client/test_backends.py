@@ -258,11 +258,12 @@ def backends(client: Client, user: str = "grace") -> tuple[Backend, Backend]:
 
 
 def plain(answer: Any) -> Any:
-    """Return an answer as JSON values, with the type of each dataclass."""
+    """Return an answer as JSON values, with the type of each dataclass, without the time of an analysis."""
     if isinstance(answer, list | tuple):
         return [plain(each) for each in answer]
     if is_dataclass(answer) and not isinstance(answer, type):
-        return [type(answer).__name__, json.loads(json.dumps(asdict(answer)))]
+        values = {name: value for name, value in asdict(answer).items() if name != "as_of"}
+        return [type(answer).__name__, json.loads(json.dumps(values))]
     return answer
 
 

@@ -153,7 +153,7 @@ def test_results_that_cannot_be_compared_are_not_tested() -> None:
 def test_one_seed_of_each_establishes_no_difference_between_trials() -> None:
     (sentence,) = findings(summarise(sweeps.history()))
     assert sentence == (
-        "Trial 7 is 0.0184 ahead of trial 6 on validation. "
+        "Trial 7 is 0.01836 ahead of trial 6 on validation. "
         "With one seed of each, no difference is established."
     )
     alone = sweeps.history([sweeps.trial(0)])
@@ -177,7 +177,7 @@ def test_further_test_splits_have_their_median_and_their_best_seed() -> None:
     assert list(summary.further) == ["test/accuracy_x2", "test/accuracy_x16"]
     assert findings(summary)[1] == (
         "Over 3 fresh seeds, median: test/accuracy 0.6200 (best 0.6400), "
-        "test/accuracy_x2 0.9500 (best 1.0000), test/accuracy_x16 0.6000 (best 0.9000)."
+        "test/accuracy_x2 0.9500 (best 1.000), test/accuracy_x16 0.6000 (best 0.9000)."
     )
     alone = replace(summary.seeds, results=summary.seeds.results[:1])
     one = replace(summary, seeds=alone, further={"test/accuracy_x2": (0.9,)})

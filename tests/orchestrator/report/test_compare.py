@@ -75,7 +75,7 @@ def test_published_results_stand_beside() -> None:
     rotrnn, lru = [line for line in matrix.splitlines() if line.startswith(("| rotrnn", "| lru"))]
     assert "0.6359 (1 seed) *; published 0.899 [3]" in rotrnn
     assert "–; published 0.611 [1]" in rotrnn
-    assert "0.6359 (1 seed); published 0.602 (0.0080) [8]" in lru
+    assert "0.6359 (1 seed); published 0.602 (0.008) [8]" in lru
     assert "which cannot be compared" in text
     assert "[3] RotRNN, Table 1" in text
     assert "LRU, Table 6" not in text

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from importlib.resources import files
 
 import plotly.graph_objects as go
+import pytest
 from plotly.offline import get_plotlyjs_version
 
 from orchestrator.report import html
@@ -136,6 +137,24 @@ def test_texts_of_the_ledger_stay_texts() -> None:
     assert "<script>alert" not in drawn
     (parsed,) = figures_of(drawn)
     assert parsed["data"][0]["name"] == attack  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "shown"),
+    [
+        ("sweep search_spaces/retrieval.yaml", "sweep search_spaces/retrieval.yaml"),
+        ("sweep.py retrieval.yaml --new", "python -m orchestrator.sweep retrieval.yaml --new"),
+        (
+            "__main__.py retrieval-laptop-0123abcd --start 1 --root mlruns",
+            "python -m orchestrator.sweep retrieval.yaml --profile laptop --new",
+        ),
+    ],
+)
+def test_the_command_to_run_it_again_is_that_of_the_user(recorded: str, shown: str) -> None:
+    """The service starts a driver by a command that a user cannot run."""
+    history = sweeps.history(facts={**sweeps.sweep_record().facts, "command": recorded})
+    text = html.report(history, summarise(history), [])
+    assert re.search(rf"<td[^>]*>command</td>\s*<td[^>]*>{re.escape(shown)}</td>", text)
 
 
 def test_cells_sort_by_their_value() -> None:

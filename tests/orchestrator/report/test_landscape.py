@@ -49,7 +49,7 @@ def test_every_distribution_has_an_axis() -> None:
         "log",
         "log",
     ]
-    assert [text for _, text in over["any"].ticks()] == ["1", "True", "null", "[64, 64]"]
+    assert [text for _, text in over["any"].ticks()] == ["1", "true", "null", "[64, 64]"]
     assert [place for place, _ in over["any"].ticks()] == [0.125, 0.375, 0.625, 0.875]
     assert [text for _, text in over["stack"].ticks()] == ["small", "large"]
     assert over["shift"].position(0) == pytest.approx(0.5)

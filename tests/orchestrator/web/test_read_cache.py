@@ -20,7 +20,7 @@ from orchestrator.errors import NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.web import event_routes, sweep_routes
+from orchestrator.web import event_routes, sweep_routes, trial_routes
 from orchestrator.web.app_state import AppState
 from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
 from tests import sweeps
@@ -56,6 +56,64 @@ def statements() -> Iterator[list[str]]:
         yield found
     finally:
         event.remove(Pool, "checkout", listen)
+
+
+def test_a_reader_does_not_wait_for_a_slow_read_if_there_is_an_older_answer() -> None:
+    seconds, go_on, reads = [0.0], threading.Event(), list[int]()
+    cache = ReadCache(lambda: seconds[0], fresh=1.0)
+
+    def read() -> int:
+        reads.append(len(reads))
+        assert len(reads) == 1 or go_on.wait(60)
+        return len(reads)
+
+    assert cache.get("analysis", read, patience=0.05) == 1, "the first one waits"
+    assert cache.get("analysis", read, patience=0.05) == 1
+    seconds[0] = 2.0
+    assert [cache.get("analysis", read, patience=0.05) for _ in range(3)] == [1, 1, 1]
+    go_on.set()
+    assert cache.get("analysis", read, patience=60) == 2
+    assert len(reads) == 2, "read once for all who waited, and not again while it is fresh"
+
+
+def test_an_old_answer_is_kept_while_its_version_is_the_same() -> None:
+    seconds, versions, reads = [0.0], ["a", "a", "b", None, None], list[int]()
+    cache = ReadCache(lambda: seconds[0], fresh=1.0)
+
+    def read() -> int:
+        reads.append(len(reads))
+        return len(reads)
+
+    found = []
+    for _ in range(len(versions)):
+        found.append(cache.get("trials", read, version=lambda: versions.pop(0)))
+        seconds[0] += 2.0
+    assert found == [1, 1, 2, 3, 4], "without a version it is read each time"
+    assert not versions
+
+
+def test_the_table_of_trials_is_read_again_after_every_commit(state: AppState) -> None:
+    """Also while a driver has the sweep: each commit of a SQLite ledger counts."""
+    with state.ledger() as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        first = trial_routes._table(state, sweeps.SWEEP_ID, metrics=False)
+        assert trial_routes._table(state, sweeps.SWEEP_ID, metrics=False) is first
+        waiting = sweeps.trial(8, "WAITING", value=None, best_step=None, step=0, attempts=0, finished_at=None)
+        lease.writer.add_trial(waiting)
+        later = trial_routes._table(state, sweeps.SWEEP_ID, metrics=False)
+    assert [len(table.rows) for table in (first, later)] == [8, 9]
+
+
+def test_an_error_of_a_read_in_the_background_reaches_the_reader() -> None:
+    seconds = [0.0]
+    cache = ReadCache(lambda: seconds[0], fresh=1.0)
+
+    def fail() -> int:
+        raise NotFound("sweep", "must exist", "s", "`list` shows all.")
+
+    cache.get("analysis", lambda: 1, patience=60)
+    seconds[0] = 2.0
+    with pytest.raises(NotFound):
+        cache.get("analysis", fail, patience=60)
 
 
 def test_a_report_is_built_again_only_after_a_change(tmp_path: Path) -> None:

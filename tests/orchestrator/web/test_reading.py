@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -91,7 +92,9 @@ def test_logs_are_read_by_range(reader: Client) -> None:
 def test_the_analysis_has_the_time_and_the_norms_of_the_best_trial(reader: Client) -> None:
     found = reader.get(f"{SWEEP}/analysis")
     assert found["best"] == f"{sweeps.SWEEP_ID}-7"
-    assert found["importances"] == [], "five complete trials are too few"
+    assert found["importances"] == [], "five complete and two pruned trials are too few"
+    assert [found[name] for name in ("counted", "pruned", "fewest")] == [7, 2, 10]
+    assert time.time() - 60 < found["as_of"] <= time.time()
     assert found["seconds"]["train"] == 3.0 * sum(trial.step // sweeps.INTERVAL for trial in sweeps.trials())
     assert [norm["metric"] for norm in found["norms"]] == [
         f"hidden_norm/{name}/layer_{layer}" for name in ("expected", "head", "state") for layer in (0, 1)
