@@ -48,6 +48,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "show": "orchestrator.cli.look:show",
         "logs": "orchestrator.cli.look:logs",
         "note": "orchestrator.cli.note_verb:note",
+        "sql": "orchestrator.cli.sql_verb:sql",
     },
     "Share": {
         "queue": "orchestrator.cli.look:queue",
