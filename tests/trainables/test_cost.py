@@ -59,6 +59,17 @@ LAYERS: list[tuple[str, dict[str, Any], int, int, int, int, int]] = [
     ("urnn", {}, 32, 20, 10 * 20 + 4 * 20 * 32 + 32, 2 * 20 * 32, 2 * 20),
     ("delta_net", {"heads": 4}, 32, 32, 4_616, 32 * 32, 3 * 96 + 32 * 8),
     ("lds", {"projections": 1}, 32, 20, 20 // 2 + 2 * 20 * 32 + 32**2, 2 * 20 * 32, 20),
+    ("linoss", {}, 32, 20, 10 * (2 + 2 * 32) + 32, 10 * 32, 20),
+    # Two networks of 2 N hidden units, and 3 matrices with the weights that choose one.
+    (
+        "pd_ssm",
+        {"dictionary": 3},
+        32,
+        20,
+        2 * (40 * 33 + 20 * 41) + 3 * (32 + 400) + 4 * 20 * 32 + 32,
+        2 * 20 * 32,
+        40,
+    ),
     ("none", {}, 32, 20, 32, 0, 0),
 ]
 

@@ -33,6 +33,8 @@ LAYERS: DeclaredRegistry[type[Layer], LayerSettings] = DeclaredRegistry(
         "delta_product": "trainables.layers.delta_net:DeltaProduct",
         "attention": "trainables.layers.attention:Attention",
         "urnn": "trainables.layers.urnn:URNN",
+        "linoss": "trainables.layers.linoss:LinOSS",
+        "pd_ssm": "trainables.layers.pd_ssm:PDSSM",
         "lds": "trainables.layers.lds:LDS",
         "ldstack": "trainables.layers.ldstack:LDStack",
         "none": "trainables.layers.memoryless:Memoryless",

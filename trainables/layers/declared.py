@@ -346,6 +346,33 @@ DECLARED: dict[str, Any] = {
             ("d_model", "d_state", "bidirectional"), lambda d, n, both: 10 * n + (4 + 2 * both) * n * d + d
         ),
     ),
+    "trainables.layers.linoss:LinOSS": LayerSettings(
+        summary="LinOSS: N/2 harmonic oscillators, with N states (Rusch and Rus, section 2).",
+        options={
+            "discretisation": Option(
+                "im",
+                "From continuous time to steps: im is implicit and forgets, imex keeps the energy.",
+                choices=("im", "imex"),
+            ),
+            "algorithm": DENSE_ALGORITHM,
+        },
+        needs=(EVEN,),
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional"), lambda d, n, both: n // 2 * (2 + (2 + both) * d) + d
+        ),
+    ),
+    "trainables.layers.pd_ssm:PDSSM": LayerSettings(
+        summary="PD-SSM: inputs move the states to other places and scale them (Terzić et al., section 3).",
+        options={
+            "dictionary": Option(8, "Number K of matrices that P is chosen from.", at_least=1),
+        },
+        parameters=Count(
+            ("d_model", "d_state", "bidirectional", "dictionary"),
+            lambda d, n, both, k: (
+                2 * (2 * n * (d + 1) + n * (2 * n + 1)) + k * (d + n * n) + (4 + 2 * both) * n * d + d
+            ),
+        ),
+    ),
     "trainables.layers.lds:LDS": LayerSettings(
         summary="LDS: reachable systems given by their N eigenvalues alone (LDStack, section 3).",
         options={

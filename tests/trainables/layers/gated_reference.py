@@ -169,6 +169,42 @@ def urnn(p: Arrays, u: Floats) -> Answer:
     return np.array(states) @ p["C"].T + u * p["D"], np.array(states)
 
 
+class PDSSM:
+    """Outputs and states of PD-SSM, with dense matrices; source: Terzić et al., section 3.
+
+    The layer's gradient is that of P + soft - soft(0), where P and soft(0), the softmax of its columns, stay
+    as they are at the parameters of the first call. There the value is that of P.
+    """
+
+    def __init__(self) -> None:
+        self._fixed: list[Floats] = []
+
+    def __call__(self, p: Arrays, u: Floats) -> Answer:
+        first = not self._fixed
+        state, states = np.eye(len(p["b_r2"]))[0].astype(complex), []
+        for t, now in enumerate(u):
+            chosen = np.exp(p["S"] @ now)
+            columns = np.tensordot(chosen / chosen.sum(), p["M"], axes=1)
+            soft = np.exp(columns) / np.exp(columns).sum(axis=0)
+            if first:
+                hard = np.zeros_like(soft)
+                hard[np.argmax(soft, axis=0), np.arange(len(soft))] = 1
+                self._fixed.append(hard - soft)
+            modulus, phase = (self._network(p, kind, now) for kind in ("r", "p"))
+            diagonal = np.diag(modulus * np.exp(2j * np.pi * phase))
+            state = (self._fixed[t] + soft) @ diagonal @ state + (p["B_re"] + 1j * p["B_im"]) @ now
+            states.append(state)
+        out = p["C_re"] + 1j * p["C_im"]
+        return (np.array(states) @ out.T).real + u * p["D"], np.array(states)
+
+    @staticmethod
+    def _network(p: Arrays, kind: str, now: Floats) -> Floats:
+        inside = p[f"W_{kind}1"] @ now + p[f"b_{kind}1"]
+        # gelu in the form with tanh, as in JAX.
+        inside = inside / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (inside + 0.044715 * inside**3)))
+        return _sigmoid(p[f"W_{kind}2"] @ inside + p[f"b_{kind}2"])
+
+
 def _conv(weights: Floats, rows: Floats, bias: Any = 0) -> Any:
     """Return SiLU of the causal convolution of each channel."""
     padded = np.concatenate([np.zeros((weights.shape[1] - 1, rows.shape[1])), rows])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import jax
 import numpy as np
 import pytest
@@ -39,6 +41,36 @@ def test_rot_gated_counts_modulo_any_number() -> None:
     outputs = np.asarray(jax.jit(layer)(jnp.asarray(u)))
     angles = np.arctan2(outputs[:, 1], outputs[:, 0])
     np.testing.assert_allclose(np.cos(angles - 2 * np.pi / 3 * np.cumsum(digits)), 1, atol=1e-3)
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_pd_ssm_multiplies_permutations(moves: bool) -> None:
+    """Six states are the elements of S3, and each swap moves them as it multiplies; D alone cannot."""
+    group = list(permutations(range(3)))
+    swaps = [tuple(order[k] for k in range(3)) for order in ((1, 0, 2), (0, 2, 1), (2, 1, 0))]
+    after = [[group.index(tuple(g[i] for i in swap)) for g in group] for swap in swaps]
+    layer = build("pd_ssm", d_model=6, d_state=6, dictionary=3)
+    for name, value in {
+        "S": 50 * np.eye(3, 6),
+        "M": np.array([np.eye(6)[row if moves else range(6)].T for row in after]),
+        **{f"W_{kind}2": np.zeros((6, 12)) for kind in "rp"},
+        "b_r2": np.full(6, 20.0),
+        "b_p2": np.full(6, -20.0),
+        **{name: np.zeros((6, 6)) for name in ("B_re", "B_im", "C_im")},
+        "C_re": np.eye(6),
+        "D": np.zeros(6),
+    }.items():
+        parameter = getattr(layer, name)
+        assert parameter.shape == np.shape(value), name
+        parameter[...] = jnp.asarray(value, jnp.float32)
+    word = np.random.default_rng(0).integers(3, size=200)
+    outputs = np.asarray(jax.jit(layer)(jnp.asarray(np.eye(6)[word], jnp.float32)))
+    element, products = 0, []
+    for swap in word:
+        element = after[swap][element]
+        products.append(element)
+    np.testing.assert_allclose(outputs.max(axis=1), 1, atol=1e-3)
+    assert np.array_equal(outputs.argmax(axis=1), products) == moves
 
 
 def _followed(word: list[int], size: float) -> np.ndarray:

@@ -38,6 +38,11 @@ def test_loop(name: str, options: dict[str, Any]) -> None:
     check(name, getattr(gated_reference, name), **options)
 
 
+def test_pd_ssm() -> None:
+    """The same of PD-SSM, whose one-hot columns have the gradient of their softmax."""
+    check("pd_ssm", gated_reference.PDSSM())
+
+
 @pytest.mark.parametrize("signed", [False, True])
 def test_s6(signed: bool) -> None:
     """The same of Mamba's mixer."""

@@ -48,6 +48,12 @@ def _outwards(layer: Any) -> None:
     layer.alpha[...] = layer.alpha[...].at[0].set(1.05)
 
 
+def _stiff(layer: Any) -> None:
+    # With step^2 A above 4, here 4.0046, the eigenvalues are real and one is -1.07.
+    layer.step_logit[...] = jnp.full_like(layer.step_logit[...], 4.0)
+    layer.A[...] = 4.0046 / jax.nn.sigmoid(layer.step_logit[...]) ** 2
+
+
 FREE = {"stable": False}
 
 
@@ -71,6 +77,8 @@ CASES: list[Any] = [
     ("linear_rnn", {"algorithm": "associative"}, _dense),
     _slow("linear_rnn", {"bidirectional": True}, _dense),
     ("relu_rnn", {}, _rectified),
+    ("linoss", {"discretisation": "imex", "algorithm": "associative"}, _stiff),
+    _slow("linoss", {"discretisation": "imex", "bidirectional": True}, _stiff),
     ("lds", {"eigenvalues": "standard", "algorithm": "sequential"}, _outwards),
     _slow("lds", {"eigenvalues": "standard", "algorithm": "blocks", "bidirectional": True}, _outwards),
     _slow("lds", {"eigenvalues": "hinge", "algorithm": "sequential", "bidirectional": True}, _outwards),
