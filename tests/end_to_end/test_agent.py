@@ -50,7 +50,8 @@ async def search(connection: Any, given: Mapping[str, str], transcript: list[str
         await ask("validate", **given)
         submitted = await ask("submit", **given, key="monday")
         async with asyncio.timeout(PATIENCE):
-            while (await ask("status", sweep=submitted["id"]))["state"] not in {"COMPLETE", "FAILED"}:
+            # The service notices the end of a driver in its next round; until then `stop` is accepted.
+            while (await ask("status", sweep=submitted["id"]))["submission"] != "ENDED":
                 await asyncio.sleep(1.0)
         await ask("trials", sweep=submitted["id"])
         await ask("curves", sweep=submitted["id"])
