@@ -55,6 +55,7 @@ HIDDEN = {
     "orchestrator/tracking/served.py",
     "orchestrator/training/costs.py",
     "orchestrator/training/engine_cache.py",
+    "orchestrator/web/agent_route.py",
 }
 """Modules with an own import inside a function, which keeps a vendor out of some processes."""
 

@@ -73,6 +73,14 @@ def test_a_named_test_exists(page: Path) -> None:
         assert any(f"def {test}(" in text for text in sources), f"{file}::{test}"
 
 
+def test_the_list_of_pages_for_agents_is_complete() -> None:
+    """docs/llms.txt links existing files, and every page that says how to do something."""
+    docs = ROOT / "docs"
+    linked = set(re.findall(r"\]\(([^)]+)\)", (docs / "llms.txt").read_text(encoding="utf-8")))
+    assert {name for name in linked if not (docs / name).is_file()} == set()
+    assert {f"how-to/{page.name}" for page in (docs / "how-to").glob("*.md")} <= linked
+
+
 def _options(source: Path) -> set[str]:
     text = source.read_text(encoding="utf-8")
     named = set(re.findall(r"\"(--[a-z][a-z-]+)\"", text))

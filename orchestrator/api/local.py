@@ -32,6 +32,7 @@ from orchestrator.client.answers import (
     NoticeTarget,
     PlannedSweep,
     Pool,
+    QueryAnswer,
     QueuedSweep,
     QuotaRow,
     ReplayReport,
@@ -47,7 +48,7 @@ from orchestrator.client.answers import (
     TriedNext,
 )
 from orchestrator.client.names import check_word, no_trial, one_of
-from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
+from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, Backend
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput, Busy, WrongState
 from orchestrator.ledger.holder import Holder
@@ -60,6 +61,7 @@ from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop, settings
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
+from orchestrator.ledger.sql import selected
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import ParetoFront, read_front
@@ -247,6 +249,11 @@ class LocalBackend(Backend):
         self, sweep: str, schedulers: Sequence[str] = (), workers: Sequence[int] = (), *, draws: int = 1
     ) -> ReplayReport:
         return api.replays.replay_sweep(self._found(sweep), schedulers, workers, draws=draws)
+
+    def sql(self, query: str, *, rows: int = SQL_ROWS) -> QueryAnswer:
+        """Read the ledger by one SELECT of SQLite."""
+        with self.workspace.ledger() as ledger:
+            return QueryAnswer(*selected(ledger, query, rows))
 
     def report(self, sweep: str) -> bytes:
         return self._found(sweep).write_report().html.read_bytes()

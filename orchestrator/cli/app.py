@@ -51,6 +51,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "note": "orchestrator.cli.note_verb:note",
         "archive": "orchestrator.cli.shelf_verbs:archive",
         "delete": "orchestrator.cli.shelf_verbs:delete",
+        "sql": "orchestrator.cli.sql_verb:sql",
     },
     "Share": {
         "queue": "orchestrator.cli.look:queue",

@@ -78,6 +78,7 @@ def export_study(
     sweep: SweepId,
     file: Annotated[Path, typer.Argument(help="New SQLite file.")],
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
 ) -> None:
     """Write the study of a sweep as an Optuna storage, which `optuna-dashboard sqlite:///FILE` opens.
 
@@ -87,6 +88,9 @@ def export_study(
     """
     count = Sweep.find(sweep, root=root).export_study(file)
     name = near(file.absolute())
+    if as_json:
+        print_json({"trials": count, "file": str(file.absolute())})
+        return
     print_line(f"{counted(count, 'trial')} in {name}: optuna-dashboard sqlite:///{name}")
 
 
@@ -94,6 +98,7 @@ def export_tensorboard(
     sweep: SweepId,
     folder: Annotated[Path, typer.Argument(help="New folder.")],
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
 ) -> None:
     """Write the curves and hyperparameters of a sweep for `tensorboard --logdir FOLDER`.
 
@@ -103,6 +108,9 @@ def export_tensorboard(
     """
     count = Sweep.find(sweep, root=root).export_tensorboard(folder)
     name = near(folder.absolute())
+    if as_json:
+        print_json({"trials": count, "folder": str(folder.absolute())})
+        return
     print_line(f"{counted(count, 'trial')} in {name}: tensorboard --logdir {name}")
 
 
@@ -138,6 +146,7 @@ def export(
     trial: TrialName,
     to: Annotated[Path | None, typer.Option("--to", help="New folder. [default: exports/TRIAL]")] = None,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
 ) -> None:
     """Write a folder from which another machine can train a trial again and compare the curves.
 
@@ -150,7 +159,11 @@ def export(
     """
     selected = Trial.named(trial_name(trial), root=root)
     folder = (to or Path("exports") / selected.key).absolute()
-    for note in selected.export(folder):
+    notes = selected.export(folder)
+    if as_json:
+        print_json({"trial": selected.key, "folder": str(folder), "notes": list(notes)})
+        return
+    for note in notes:
         print_line(note)
     what = "what it has saved" if selected.runs_script else "train it again with ./run.sh --data DATA"
     print_line(f"{near(folder)}: {what}")

@@ -21,7 +21,7 @@ from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.serving import RunningService
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli import live_view
-from orchestrator.cli.printing import print_line, print_warnings, submitted
+from orchestrator.cli.printing import print_warnings, submitted
 from orchestrator.cli.run_options import RunOptions
 from orchestrator.driver import submitted_sweep
 from orchestrator.driver.log import Observer
@@ -71,15 +71,12 @@ class LocalRuns:
         new: bool,
         resume: bool,
         key: str | None,
-    ) -> None:
-        """Submit the sweep of a file, and print its ID."""
+    ) -> tuple[str, bool, bool]:
+        """Submit the sweep of a file; return its ID, whether it was added, and whether a service runs."""
         service = serving.running(root=self.options.root)
         options = with_root_of(service, self.options)
         sweep = chosen_sweep(file, profile, overrides, options, new=new, resume=resume)
-        sweep_id, _ = submit_sweep(sweep, options, new=new, key=key)
-        print_line(sweep_id)
-        if service is None:
-            print_line("No service is running for this root: start one with `sweep serve`.")
+        return *submit_sweep(sweep, options, new=new, key=key), service is not None
 
     def resume(self, sweep: str, budget: Mapping[str, str | int]) -> int:
         """Resume a sweep of the ledger, by the running service if there is one; return its exit code."""

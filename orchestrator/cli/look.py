@@ -243,6 +243,7 @@ def logs(
         bool, typer.Option("--raw", help="Keep control characters; only to a file or a pipe.")
     ] = False,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Print the log of a trial's workers with tracebacks; for other machines, the events of the ledger.
@@ -253,7 +254,9 @@ def logs(
 
         sweep logs retrieval 7
     """
-    print_text, backend = write_raw if raw else write, backend_of(server, root)
+    parts: list[str] = []
+    print_text = parts.append if as_json else write_raw if raw else write
+    backend = backend_of(server, root)
     name = trial_name(trial)
     try:
         found = backend.trial(name)
@@ -262,12 +265,17 @@ def logs(
             first = backend.log(name, 0)
         except BadInput:
             raise refusal from None
-        if not first.size:
+        if not first.size and not as_json:
             print_line("Its drivers have written no log: one that runs in a terminal prints there.")
         _print_log(lambda start: backend.log(name, start), first, print_text)
+        if as_json:
+            print_json({"text": "".join(parts), "elsewhere": [], "nodes": []})
         return
     key = found.trial.key
     _print_log(lambda start: backend.trial_log(key, start), backend.trial_log(key), print_text)
+    if as_json:
+        print_json({"text": "".join(parts), "elsewhere": found.elsewhere, "nodes": found.nodes})
+        return
     for line in found.elsewhere:
         print_line(line)
     if found.nodes:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from orchestrator.api import clusters, maintenance
 from orchestrator.cli.options import Json, Root, TrackingPatience
-from orchestrator.cli.printing import deliverer, print_json, print_line, undelivered
+from orchestrator.cli.printing import deliverer, print_answer, print_json, print_line, undelivered
 from orchestrator.errors import Exit, counted
 from orchestrator.output import Console
 from orchestrator.storage.paths import DEFAULT_ROOT
@@ -26,6 +26,7 @@ cluster_app = typer.Typer(
 @cluster_app.command("check")
 def check_cluster_file(
     file: Annotated[Path, typer.Argument(help="Cluster file, such as cluster/own-machines.yaml.")],
+    as_json: Json = False,
 ) -> int:
     """Check a cluster file for secrets and for access by other users.
 
@@ -36,23 +37,31 @@ def check_cluster_file(
         sweep cluster check cluster/aws.yaml
     """
     problems = clusters.check_file(file)
+    code = Exit.BAD_INPUT if problems else Exit.COMPLETE
+    if as_json:
+        print_json({"file": str(file), "problems": [str(problem) for problem in problems]})
+        return code
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     for problem in problems:
         console.print(str(problem), style="red", markup=False)
     if not problems:
         print_line(f"{file}: no problems found")
-    return Exit.BAD_INPUT if problems else Exit.COMPLETE
+    return code
 
 
 @cluster_app.command("token")
-def make_token(own_root: Root = DEFAULT_ROOT) -> None:
+def make_token(own_root: Root = DEFAULT_ROOT, as_json: Json = False) -> None:
     """Create the cluster token unless it exists; cluster files copy it to every node.
 
     Example:
 
         sweep cluster token
     """
-    print_line(str(clusters.make_token(root=own_root)))
+    file = str(clusters.make_token(root=own_root))
+    if as_json:
+        print_json({"file": file})
+    else:
+        print_line(file)
 
 
 @cluster_app.command("leave")
@@ -60,6 +69,7 @@ def leave_machine(
     seconds: Annotated[
         float, typer.Option("--seconds", help="Seconds until this machine is reclaimed.")
     ] = 30.0,
+    as_json: Json = False,
 ) -> None:
     """Drain this machine before it is reclaimed: save its trials, and start nothing new on it.
 
@@ -68,13 +78,14 @@ def leave_machine(
         sweep cluster leave --seconds 60
     """
     leaving = clusters.leave(seconds)
-    print_line(leaving.answer)
-    print_line(counted(leaving.workers, "worker saves its trial", "workers save their trials"))
+    saving = counted(leaving.workers, "worker saves its trial", "workers save their trials")
+    print_answer(leaving, f"{leaving.answer}\n{saving}", as_json=as_json)
 
 
 @cluster_app.command("ray")
 def show_ray(
     end: Annotated[bool, typer.Option("--end", help="Stop it unless a sweep uses it.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the Ray that your sweeps share on this machine, or stop it.
 
@@ -87,6 +98,10 @@ def show_ray(
         sweep cluster ray --end
     """
     shared = clusters.shared_ray()
+    if as_json:
+        if end and shared is not None:
+            clusters.end_shared_ray()
+        return print_json(None if shared is None else _as_json(shared))
     if shared is None:
         return print_line("you have no Ray running on this machine")
     setup, using = shared.head.setup, ", ".join(f"process {pid}" for pid in shared.users) or "no sweep"
@@ -98,6 +113,14 @@ def show_ray(
         clusters.end_shared_ray()
         print_line("ended")
     return None
+
+
+def _as_json(shared: clusters.SharedRay) -> dict[str, Any]:
+    head, setup = shared.head, shared.head.setup
+    return {
+        **{"pid": head.pid, "address": head.address, "users": list(shared.users)},
+        **{"cpus": setup.cpus, "gpus": setup.gpus, "ray": setup.ray, "python": setup.python},
+    }
 
 
 def check(

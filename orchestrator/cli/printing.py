@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console as RichConsole
@@ -37,6 +38,20 @@ def print_line(line: str) -> None:
 def print_json(value: Any) -> None:
     """Print plain values as JSON, with every character that is not ASCII escaped."""
     Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
+
+
+def print_answer(answer: Any, line: str, *, as_json: bool) -> None:
+    """Print an answer of the client, as JSON or as a line.
+
+    Args:
+        answer: Dataclass of the answer.
+        line: Line for people.
+        as_json: Whether to print JSON.
+    """
+    if as_json:
+        print_json(asdict(answer))
+    else:
+        print_line(line)
 
 
 def submitted(sweep_id: str, *, is_added: bool) -> str:

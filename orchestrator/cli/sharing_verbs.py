@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from orchestrator.cli.options import Json, Root, Server, Since, SweepId, backend_of, earliest
-from orchestrator.cli.printing import print_json, print_line
+from orchestrator.cli.printing import print_answer, print_json, print_line
 from orchestrator.client.answers import CostRow
 from orchestrator.client.protocol import DAYS
 from orchestrator.errors import BadInput, counted
@@ -42,6 +42,7 @@ def add(
         float, typer.Option("--days", help="Days until the token expires (`inf`: never).")
     ] = DAYS,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Add a user and print the token, which cannot be shown again.
@@ -51,8 +52,8 @@ def add(
         sweep user add ada --role member
     """
     user = backend_of(server, root).add_user(name, role, days=days)
-    print_line(f"Created {user.name} ({user.role}){_until(user)}. Token (not shown again):")
-    print_line(user.token)
+    line = f"Created {user.name} ({user.role}){_until(user)}. Token (not shown again):"
+    print_answer(user, f"{line}\n{user.token}", as_json=as_json)
 
 
 @user_app.command("list")
@@ -77,7 +78,7 @@ def list_users(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server 
 
 
 @user_app.command("revoke")
-def revoke(name: UserName, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+def revoke(name: UserName, root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = None) -> None:
     """Revoke the token of a user; sweeps of the user keep running.
 
     Example:
@@ -85,7 +86,7 @@ def revoke(name: UserName, root: Root = DEFAULT_ROOT, server: Server = None) -> 
         sweep user revoke ada
     """
     user = backend_of(server, root).revoke_user(name)
-    print_line(f"The token of {user.name} is revoked.")
+    print_answer(user, f"The token of {user.name} is revoked.", as_json=as_json)
 
 
 @user_app.command("log")
@@ -139,6 +140,7 @@ def move(
         ),
     ] = 1.0,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Move a sweep to another class: `urgent` runs before the others, `idle` uses what they leave.
@@ -148,7 +150,8 @@ def move(
         sweep move listops idle
     """
     moved = backend_of(server, root).move(sweep, priority_class, weight=weight)
-    print_line(f"{moved.id}: class {moved.priority_class}, weight {moved.weight:g}")
+    line = f"{moved.id}: class {moved.priority_class}, weight {moved.weight:g}"
+    print_answer(moved, line, as_json=as_json)
 
 
 def quota(
@@ -166,6 +169,7 @@ def quota(
     ] = None,
     new: Annotated[bool, typer.Option("--new", help="Allow an owner that does not exist yet.")] = False,
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Show the weight and the quotas of an owner, and change the given ones.
@@ -181,7 +185,7 @@ def quota(
     hours = "no limit of" if row.gpu_hours is None else f"{row.gpu_hours:g}"
     most = "no limit of sweeps" if row.sweeps is None else counted(row.sweeps, "sweep")
     quotas = f"at most {row.share:.0%} of a cluster, {hours} GPU-hours a week ({row.used_gpu_hours:.1f} used)"
-    print_line(f"{row.owner}: weight {row.weight:g}, {quotas}, {most} at once")
+    print_answer(row, f"{row.owner}: weight {row.weight:g}, {quotas}, {most} at once", as_json=as_json)
 
 
 def notify(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import live_view
-from orchestrator.cli.options import Key, OneTrial, Plain, Root, Server, SweepId, backend_of
-from orchestrator.cli.printing import print_line, print_warnings, submitted
+from orchestrator.cli.options import Json, Key, OneTrial, Plain, Root, Server, SweepId, backend_of
+from orchestrator.cli.printing import print_answer, print_json, print_line, print_warnings, submitted
 from orchestrator.cli.run_options import (
     Extend,
     File,
@@ -78,6 +78,7 @@ def submit(
     new: Annotated[bool, typer.Option("--new", help="Submit another sweep of the same file.")] = False,
     resume: Resume = False,
     key: Key = None,
+    as_json: Json = False,
     server: Server = None,
     *,
     options: RunOptions,
@@ -93,11 +94,19 @@ def submit(
     if server is not None:
         chosen = profile or "auto"
         backend = HttpBackend(server)
-        answer = backend.submit(file, profile=chosen, overrides=overrides or (), new=new, key=key)
-        print_warnings(answer.warnings)
-        print_line(answer.id)
+        sent = backend.submit(file, profile=chosen, overrides=overrides or (), new=new, key=key)
+        print_warnings(sent.warnings)
+        sweep_id, is_added, has_service = sent.id, sent.added, True
+    else:
+        sweep_id, is_added, has_service = _local(options).submit(
+            file, profile, overrides, new=new, resume=resume, key=key
+        )
+    if as_json:
+        print_json({"id": sweep_id, "added": is_added})
         return Exit.COMPLETE
-    _local(options).submit(file, profile, overrides, new=new, resume=resume, key=key)
+    print_line(sweep_id)
+    if not has_service:
+        print_line("No service is running for this root: start one with `sweep serve`.")
     return Exit.COMPLETE
 
 
@@ -165,7 +174,13 @@ def retry_failed(sweep: SweepId, server: Server = None, key: Key = None, *, opti
     return _local(options).retry(sweep)
 
 
-def stop(sweep: SweepId, trial: OneTrial = None, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+def stop(
+    sweep: SweepId,
+    trial: OneTrial = None,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
     """Save every trial of a sweep and stop it until `resume`; or end one trial, in favour of the next one.
 
     Example:
@@ -176,10 +191,10 @@ def stop(sweep: SweepId, trial: OneTrial = None, root: Root = DEFAULT_ROOT, serv
     stopped = backend_of(server, root).stop(sweep, trial)
     if stopped.trial is not None:
         when = "is saved and ends" if stopped.driver else "ends when the sweep continues"
-        print_line(f"{stopped.trial}: {when}; its place goes to the next trial.")
+        print_answer(stopped, f"{stopped.trial}: {when}; its place goes to the next trial.", as_json=as_json)
         return
     does = f"{stopped.driver} saves its trials and ends" if stopped.driver else "it is not started"
-    print_line(f"{stopped.id}: {does}.")
+    print_answer(stopped, f"{stopped.id}: {does}.", as_json=as_json)
 
 
 def try_setting(
@@ -188,6 +203,7 @@ def try_setting(
         list[str], typer.Argument(metavar="NAME=VALUE...", help="Values in JSON, or plain words.")
     ],
     root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Ask an unfinished sweep to try a setting next; the sampler chooses what is left out.
@@ -199,7 +215,7 @@ def try_setting(
     answer = backend_of(server, root).try_setting(sweep, _setting(values))
     shown = ", ".join(f"{name} {plain(value)}" for name, value in answer.params.items())
     after = f", after {counted(answer.before, 'other setting')}" if answer.before else ""
-    print_line(f"{answer.id} tries {shown} next{after}.")
+    print_answer(answer, f"{answer.id} tries {shown} next{after}.", as_json=as_json)
 
 
 def follow(sweep: SweepId, root: Root = DEFAULT_ROOT, plain: Plain = False, server: Server = None) -> int:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from typing import Any, get_type_hints
 
+from anyio import CapacityLimiter, to_thread
 from mcp.server.mcpserver import MCPServer
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from orchestrator.client.protocol import Backend
@@ -23,7 +27,7 @@ from orchestrator.errors import Refusal, to_document
 READING = (
     *("sweeps", "status", "live", "changes", "pareto", "trials", "trial", "reports", "log", "trial_log"),
     *("curves", "result", "analysis", "compare", "replay", "queue", "pools", "quota", "cost", "validate"),
-    *("disk", "deletion"),
+    *("disk", "deletion", "sql"),
 )
 """Methods of the client protocol that change nothing."""
 
@@ -36,30 +40,73 @@ INSTRUCTIONS = (
     " its ID or the beginning of it. A refused call says what must hold, what was found and what to do."
 )
 
+MOST_CALLS = 40
+"""Number of tools that run at once; further calls wait."""
 
-def agent_server(backend: Backend) -> MCPServer[Any]:
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+"""Application as ASGI defines it."""
+
+
+def agent_server(backend: Backend, own: Mapping[str, Callable[..., Any]] = {}) -> MCPServer[Any]:
     """Return a server whose tools call a backend, with the role and the limits of its user.
 
     >>> agent_server(HttpBackend("https://sweeps.example.org")).run("stdio")  # doctest: +SKIP
 
     Args:
         backend: Backend of the tools.
+        own: Functions in place of methods, by the name of the tool.
     """
-    server = MCPServer[Any]("sweep", instructions=INSTRUCTIONS, log_level="ERROR")
+    handlers, level = logging.root.handlers[:], logging.root.level
+    server = MCPServer[Any]("sweep", instructions=INSTRUCTIONS)
+    # The SDK configures the log of its process, which is that of the service.
+    logging.root.handlers[:] = handlers
+    logging.root.setLevel(level)
+    logging.getLogger("mcp").setLevel(
+        logging.CRITICAL
+    )  # otherwise agents could fill the log with wrong calls
+    limiter = CapacityLimiter(MOST_CALLS)
     for name in (*READING, *CHANGING):
-        method = getattr(backend, name)
+        method = own.get(name) or getattr(backend, name)
         hints = ToolAnnotations(read_only_hint=name in READING, destructive_hint=name == "stop")
-        description = inspect.getdoc(getattr(Backend, name))
-        server.add_tool(_tool(method), name, description=description, annotations=hints)
+        description = inspect.getdoc(own.get(name) or getattr(Backend, name))
+        server.add_tool(_tool(method, limiter), name, description=description, annotations=hints)
     return server
 
 
-def _tool(method: Callable[..., Any]) -> Callable[..., CallToolResult]:
-    """Return a method with resolved types, which answers with a result of the protocol."""
+def agent_application(server: MCPServer[Any], path: str) -> AsgiApp:
+    """Return an ASGI application that answers each request of the HTTP transport without a session.
 
-    def call(**arguments: Any) -> CallToolResult:
+    It checks neither tokens nor hosts, which is up to the application around it.
+
+    Args:
+        server: Server of the tools.
+        path: Path of the requests.
+    """
+    unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        app = server.streamable_http_app(
+            streamable_http_path=path,
+            json_response=True,
+            stateless_http=True,
+            transport_security=unchecked,
+        )
+        async with app.router.lifespan_context(app):  # a manager of sessions runs once
+            await app(dict(scope), receive, send)
+
+    return answer
+
+
+def _tool(method: Callable[..., Any], limiter: CapacityLimiter) -> Callable[..., Awaitable[CallToolResult]]:
+    """Return a method with resolved types, which answers with a result of the protocol.
+
+    It runs in a thread of its own limiter, because the requests that it sends to a server of this process
+    take threads of the default one: tools that hold all of those would wait for ever.
+    """
+
+    async def call(**arguments: Any) -> CallToolResult:
         try:
-            return _result(_plain(method(**arguments)))
+            return _result(_plain(await to_thread.run_sync(partial(method, **arguments), limiter=limiter)))
         except Refusal as refusal:
             first, *more = map(to_document, refusal.all())
             return _result({**first, **({"more": more} if more else {})}, is_error=True)

@@ -728,6 +728,21 @@ class ReplayedScheduler:
 
 
 @dataclass(frozen=True)
+class QueryAnswer:
+    """Rows of a query.
+
+    Attributes:
+        columns: Names of the columns.
+        rows: Values of each row: texts, numbers, and None for no value.
+        truncated: Whether there are more rows.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | int | float | None]]
+    truncated: bool
+
+
+@dataclass(frozen=True)
 class ReplayReport:
     """Replays of one set of learning curves.
 

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
-from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, Backend
+from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
 from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
@@ -54,31 +54,29 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class HttpBackend(Backend):
-    """The client protocol over HTTP.
-
-    >>> HttpBackend("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
-    'RUNNING'
+class ApiBackend(Backend):
+    """The client protocol as requests of the HTTP API, which a subclass sends.
 
     Args:
-        url: Address of the HTTP server, such as `https://sweeps.example.org`.
-        token: Token of the user; `SWEEP_TOKEN` if None.
-
-    Raises:
-        BadInput: The address requires TLS and does not use it, or the token is missing.
+        url: Address of the API, for errors.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        parts = urlsplit(url)
-        is_near = parts.hostname in _LOOPBACK
-        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_near)):
-            must = "must begin with https://, or with http:// for this machine"
-            raise BadInput("--server", must, url, "Write an address such as https://sweeps.example.org.")
-        known = token or os.environ.get(TOKEN)
-        if not known:
-            remedy = "An admin creates one with `sweep user add NAME`."
-            raise BadInput(TOKEN, "must hold the token of a user", "", remedy)
-        self.url, self._token = url.rstrip("/"), known
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> bytes:
+        """Send one request; return the body of the answer.
+
+        Args:
+            method: HTTP method.
+            path: Path below `/api/v1`, with the query.
+            body: JSON values, or None.
+            headers: Further headers.
+
+        Raises:
+            Refusal: The service refuses the request, or does not answer.
+        """
+        raise NotImplementedError
 
     def sweeps(
         self,
@@ -169,6 +167,11 @@ class HttpBackend(Backend):
         query = urlencode({"scheduler": schedulers, "workers": workers, "draws": draws}, doseq=True)
         return decoded(answers.ReplayReport, self.call("GET", f"{self._sweep(sweep)}/replay?{query}"))
 
+    def sql(self, query: str, *, rows: int = SQL_ROWS) -> answers.QueryAnswer:
+        """Read the ledger by one SELECT of SQLite, as an admin."""
+        path = f"/sql?{urlencode({'query': query, 'rows': rows})}"
+        return decoded(answers.QueryAnswer, self.call("GET", path))
+
     def report(self, sweep: str) -> bytes:
         return self._answer("GET", f"{self._sweep(sweep)}/report", None, {})
 
@@ -181,7 +184,32 @@ class HttpBackend(Backend):
         new: bool = False,
         key: str | None = None,
     ) -> Submitted:
-        body = {**_file(file, profile, overrides), "new": new}
+        sent = Path(file)
+        return self.submit_text(
+            sent.stem, read_text(sent), profile=profile, overrides=overrides, new=new, key=key
+        )
+
+    def submit_text(
+        self,
+        name: str,
+        text: str,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        new: bool = False,
+        key: str | None = None,
+    ) -> Submitted:
+        """Submit the text of a search-space file.
+
+        Args:
+            name: Name of the sweep, as the stem of a file.
+            text: Search-space file in YAML.
+            profile: Profile of the file, as in `Sweep.load`.
+            overrides: Changes to the file, `key=value` each.
+            new: Whether to run another sweep of the same file.
+            key: Idempotency key; repeating the request with the same key adds nothing.
+        """
+        body = {**_file(name, text, profile, overrides), "new": new}
         return decoded(Submitted, self.call("POST", "/sweeps", body, key))
 
     def validate(
@@ -192,7 +220,30 @@ class HttpBackend(Backend):
         overrides: Sequence[str] = (),
         sizes: bool = True,
     ) -> answers.PlannedSweep:
-        answer = self.call("POST", "/validate", {**_file(file, profile, overrides), "sizes": sizes})
+        sent = Path(file)
+        return self.validate_text(
+            sent.stem, read_text(sent), profile=profile, overrides=overrides, sizes=sizes
+        )
+
+    def validate_text(
+        self,
+        name: str,
+        text: str,
+        *,
+        profile: str | None = "auto",
+        overrides: Sequence[str] = (),
+        sizes: bool = True,
+    ) -> answers.PlannedSweep:
+        """Check the text of a search-space file; nothing is submitted.
+
+        Args:
+            name: Name of the sweep, as the stem of a file.
+            text: Search-space file in YAML.
+            profile: Profile of the file, as in `Sweep.load`.
+            overrides: Changes to the file, `key=value` each.
+            sizes: Whether to count the parameters of its networks, which takes seconds.
+        """
+        answer = self.call("POST", "/validate", {**_file(name, text, profile, overrides), "sizes": sizes})
         if answer["refusals"]:
             raise from_documents(answer["refusals"])
         return decoded(answers.PlannedSweep, answer["plan"])
@@ -380,8 +431,35 @@ class HttpBackend(Backend):
             total = page["total"] if page[name] else 0
         return rows
 
+
+class HttpBackend(ApiBackend):
+    """The client protocol over HTTP.
+
+    >>> HttpBackend("https://sweeps.example.org").status("listops").state  # doctest: +SKIP
+    'RUNNING'
+
+    Args:
+        url: Address of the HTTP server, such as `https://sweeps.example.org`.
+        token: Token of the user; `SWEEP_TOKEN` if None.
+
+    Raises:
+        BadInput: The address requires TLS and does not use it, or the token is missing.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        is_near = parts.hostname in _LOOPBACK
+        if not parts.hostname or not (parts.scheme == "https" or (parts.scheme == "http" and is_near)):
+            must = "must begin with https://, or with http:// for this machine"
+            raise BadInput("--server", must, url, "Write an address such as https://sweeps.example.org.")
+        known = token or os.environ.get(TOKEN)
+        if not known:
+            remedy = "An admin creates one with `sweep user add NAME`."
+            raise BadInput(TOKEN, "must hold the token of a user", "", remedy)
+        super().__init__(url.rstrip("/"))
+        self._token = known
+
     def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> bytes:
-        """Send one request; return the body of the answer."""
         sent = None if body is None else json.dumps(body).encode()
         own = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json", **headers}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", sent, own, method=method)
@@ -393,7 +471,7 @@ class HttpBackend(Backend):
                 content: bytes = answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                raise _refusal(self.url, error) from None
+                raise refusal_of(self.url, error.code, error.reason, _body(error)) from None
         except OSError as error:  # also when the connection ends before the answer begins
             raise _silent(self.url, str(getattr(error, "reason", error))) from None
         except http.client.IncompleteRead:
@@ -473,20 +551,34 @@ def _hints(kind: Any) -> Mapping[str, Any]:
     return {each.name: hints[each.name] for each in fields(kind)}
 
 
-def _file(path: str | Path, profile: str | None, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return a search-space file of this machine as the body of a request."""
-    file = Path(path)
-    return {"name": file.stem, "text": read_text(file), "profile": profile, "overrides": list(overrides)}
+def _file(name: str, text: str, profile: str | None, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return a search-space file as the body of a request."""
+    return {"name": name, "text": text, "profile": profile, "overrides": list(overrides)}
 
 
-def _refusal(url: str, error: urllib.error.HTTPError) -> Refusal:
-    """Return the error of a problem document."""
-    other = NoServer if error.code >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
+def _body(error: urllib.error.HTTPError) -> bytes:
+    """Return the body of a refused request, or nothing if it does not arrive."""
     try:
-        document = json.loads(error.read())
+        return error.read()
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def refusal_of(url: str, status: int, reason: str, content: bytes) -> Refusal:
+    """Return the error of a problem document.
+
+    Args:
+        url: Address of the service.
+        status: Status of the answer.
+        reason: Words after the status.
+        content: Body of the answer; anything but a problem document becomes NoServer.
+    """
+    other = NoServer if status >= HTTPStatus.INTERNAL_SERVER_ERROR else BadInput
+    try:
+        document = json.loads(content)
         return from_documents((document, *document.get("more", ())), other)
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, http.client.HTTPException):
-        return _silent(url, f"{error.code} {error.reason}")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _silent(url, f"{status} {reason}")
 
 
 def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:

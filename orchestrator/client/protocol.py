@@ -30,6 +30,7 @@ from orchestrator.client.answers import (
     NoticeTarget,
     PlannedSweep,
     Pool,
+    QueryAnswer,
     QueuedSweep,
     QuotaRow,
     ReplayReport,
@@ -58,6 +59,10 @@ CURVES = 20
 
 CURVE_POINTS = 500
 """Default number of points of a learning curve."""
+
+
+SQL_ROWS = 1_000
+"""Default number of rows of a query."""
 
 
 class Backend(Protocol):
@@ -174,6 +179,17 @@ class Backend(Protocol):
             schedulers: Schedulers such as `asha:reduction=3`; the recorded one and seven others if empty.
             workers: Numbers of trials that run at a time; that of the sweep if empty.
             draws: Number of replays, each after the first with the trials in another order.
+        """
+
+    def sql(self, query: str, *, rows: int = SQL_ROWS) -> QueryAnswer:
+        """Read the ledger by one SELECT of SQLite; over HTTP, an admin does.
+
+        The views are `sweeps`, `trials`, `reports`, `metrics`, `attempts`, `evaluations`, `decisions` and
+        `events`. A query has 10 s.
+
+        Args:
+            query: The statement.
+            rows: Largest number of rows, at most 10,000.
         """
 
     def report(self, sweep: str) -> bytes:

@@ -18,9 +18,6 @@ SIZES = {"parameters": "parameters", "state floats": "state_floats", "FLOP a ste
 
 TIME = "time"
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Characters with which a formula of a spreadsheet may begin; the last four are full-width forms."""
-
 
 @dataclass(frozen=True)
 class Column:
@@ -93,23 +90,12 @@ def leaderboard_csv(summary: Summary) -> str:
     names = summary.parameters
     fixed = ["rank", "key", "state", summary.metric, *tested, "best_step", "step"]
     fixed += [*further, "front"] if further else []
-    writer.writerow(map(inert, [*fixed, *costs, *names]))
+    writer.writerow(map(words.inert, [*fixed, *costs, *names]))
     for row in summary.rows:
         values = [row.rank, row.key, row.state, row.value, *((row.test,) if tested else ())]
         values += [row.best_step, row.step]
         values += [*map(row.further.get, further), "yes" if row.on_front else ""] if further else []
         values += [getattr(row.cost, name, None) for name in costs]
         settings = (plain(row.params[name]) if name in row.params else None for name in names)
-        writer.writerow(map(inert, [*values, *settings]))
+        writer.writerow(map(words.inert, [*values, *settings]))
     return out.getvalue()
-
-
-def inert(cell: Any) -> Any:
-    """Return a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell

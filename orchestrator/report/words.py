@@ -27,6 +27,9 @@ _FIXED = range(-3, 5)
 _WHOLE = 1e15
 """Limit of the whole hyperparameters that are written with all their digits."""
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters with which a formula of a spreadsheet may begin; the last four are full-width forms."""
+
 
 @dataclass(frozen=True)
 class TitledTable:
@@ -201,3 +204,14 @@ def near(path: Path) -> str:
     """Format a path relative to the working directory if it lies below it."""
     working = Path.cwd()
     return str(path.relative_to(working) if path.is_relative_to(working) else path)
+
+
+def inert(cell: Any) -> Any:
+    """Return a cell, with an apostrophe in front if a spreadsheet would run it as a formula."""
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell

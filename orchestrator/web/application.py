@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.errors import Refusal
 from orchestrator.web import (
+    agent_route,
     change_routes,
     event_routes,
     file_routes,
@@ -126,6 +127,7 @@ def build(state: AppState) -> FastAPI:
     api.include_router(page_routes.ROUTER)
     api.include_router(sign_on_routes.ROUTER)
     api.include_router(metric_routes.ROUTER)
+    api.include_router(agent_route.ROUTER)
     return api
 
 

@@ -1,11 +1,13 @@
-"""Process that checks one untrusted search-space file or replays a sweep, with limits of time and memory.
+"""Process that checks one untrusted file, replays a sweep or runs a query, with limits of time and memory.
 
     in   {"NAME": "value", ...}, the secret environment variables
     in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
           "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
      or  {"replay": ..., "schedulers": [...], "workers": [...], "draws": ..., "root": ..., "data": ...,
           "limits": ...}
+     or  {"sql": ..., "rows": ..., "root": ..., "data": ..., "limits": ...}
     out  {"document": ..., "warnings": [...]}  or  {"plan": {...}}  or  {"report": {...}}
+     or  {"answer": {...}}
      or  {"refusals": [{...}]}  or  {"exhausted": true}
 
 A few bytes can define a grid of 10^12 trials or endlessly nested mappings, so the cost of a check is unknown
@@ -136,13 +138,29 @@ def replay(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"report": asdict(report)}
 
 
+def run_query(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to a query.
+
+    Raises:
+        Refusal: The query is wrong, or takes too long.
+    """
+    answer = LocalBackend(given["root"], given["data"]).sql(given["sql"], rows=given["rows"])
+    return {"answer": asdict(answer)}
+
+
+def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
+    if "sql" in given:
+        return run_query(given)
+    return replay(given) if "replay" in given else check(given)
+
+
 def main() -> None:
     """Answer the request on standard input."""
     process_secrets.begin()
     given = json.load(sys.stdin)
     _limit(CheckLimits(**given["limits"]))
     try:
-        answer = replay(given) if "replay" in given else check(given)
+        answer = _answer(given)
     except Unfinished:
         answer = {"exhausted": True}
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""Checks of search-space files from HTTP, and replays, in processes with limits of time and memory.
+"""Checks of search-space files from HTTP, replays and SQL, in processes with limits of time and memory.
 
 A search-space file from HTTP contains no paths, addresses or code. Plugins of other installed packages, whose
 code would run as the service, are refused unless the service allows them, and so are absurd sizes.
@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator import process_secrets
 from orchestrator.api.loaded_sweep import LoadedSweep
-from orchestrator.client.answers import PlannedSweep, ReplayReport
+from orchestrator.client.answers import PlannedSweep, QueryAnswer, ReplayReport
 from orchestrator.client.http import decoded
 from orchestrator.config import from_document
 from orchestrator.errors import BadInput, TooManyRequests, from_documents, to_document
@@ -110,6 +110,26 @@ def replayed(
     if "refusals" in answer:
         raise from_documents(answer["refusals"])
     return decoded(ReplayReport, answer["report"])
+
+
+def queried(app: AppState, user: str, query: str, rows: int) -> QueryAnswer:
+    """Return the answer of `Backend.sql`.
+
+    Args:
+        app: State of the server.
+        user: Name of the user.
+        query: The statement.
+        rows: Largest number of rows.
+
+    Raises:
+        BadInput: The query is wrong, or exceeds a limit.
+        TooManyRequests: Too many queries, file checks and replays of the user are waiting.
+    """
+    remedy = "Select fewer rows, or add conditions."
+    answer = _limited(app, {"sql": query, "rows": rows}, user, _over_limit(app, "query", remedy))
+    if "refusals" in answer:
+        raise from_documents(answer["refusals"])
+    return decoded(QueryAnswer, answer["answer"])
 
 
 def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -> Mapping[str, Any]:

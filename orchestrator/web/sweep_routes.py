@@ -20,16 +20,19 @@ from orchestrator.client.answers import (
     LiveSweep,
     MlflowRun,
     Pool,
+    QueryAnswer,
     QueuedSweep,
     ReplayReport,
     Status,
     SweepAnalysis,
     SweepAnswer,
 )
+from orchestrator.client.protocol import SQL_ROWS
+from orchestrator.ledger.sql import MOST_CHARACTERS, MOST_ROWS
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState
-from orchestrator.web.file_checks import replayed
+from orchestrator.web.file_checks import queried, replayed
 from orchestrator.web.paging import MOST_WHOLE, After, Limit, Offset, SortOrder
 from orchestrator.web.paging import page as page_of
 
@@ -238,6 +241,17 @@ def replay(
 ) -> ReplayReport:
     """Replay other schedulers on the learning curves of a sweep, with the limits of a file check."""
     return replayed(app, user.name, sweep_id, scheduler or (), workers or (), draws)
+
+
+@ROUTER.get("/sql")
+def sql(
+    app: App,
+    user: SignedIn,
+    query: Annotated[str, Query(min_length=1, max_length=MOST_CHARACTERS, description="One SELECT.")],
+    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Largest number of rows.")] = SQL_ROWS,
+) -> QueryAnswer:
+    """Read the ledger by one SELECT of SQLite over its views, with the limits of a file check."""
+    return queried(app, user.name, query, rows)
 
 
 @ROUTER.get("/sweeps/{sweep_id}/pareto")

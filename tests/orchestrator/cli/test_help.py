@@ -44,6 +44,21 @@ def test_the_example_is_accepted(verb: str) -> None:
         COMMANDS[verb].make_context(verb, words[1 + length :])
 
 
+WITHOUT_JSON = {
+    **dict.fromkeys(("run", "resume", "retry-failed", "follow", "experiment"), "follows a sweep"),
+    **dict.fromkeys(("serve", "ui", "mcp"), "is a server"),
+    **dict.fromkeys(("init", "import"), "writes files for people"),
+    **dict.fromkeys(("recover", "data fetch"), "prints a line for each step while it works"),
+}
+"""Verbs without `--json`, and why."""
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_every_verb_that_answers_has_json(verb: str) -> None:
+    names = {name for parameter in COMMANDS[verb].params for name in parameter.opts}
+    assert ("--json" in names) is (verb not in WITHOUT_JSON)
+
+
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_every_option_is_explained(verb: str) -> None:
     for parameter in COMMANDS[verb].params:

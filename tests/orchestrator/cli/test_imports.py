@@ -160,6 +160,7 @@ def test_a_verb_of_a_remote_service_imports_only_the_client(
         "quota": "ada",
         "user add": "ada",
         "user revoke": "ada",
+        "sql": "select",
         **dict.fromkeys(("resume", "retry-failed", "stop", "follow", "report", "note"), "copy-1"),
         **dict.fromkeys(("archive", "delete"), "copy-1"),
     }

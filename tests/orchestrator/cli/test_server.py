@@ -28,10 +28,15 @@ SAME: Mapping[str, list[list[str]]] = {
     "status": [[], [sweeps.SWEEP_ID], [QUEUED], [sweeps.SWEEP_ID, "--json"], ["retrieval"]],
     "queue": [[], ["--json"]],
     "show": [[TRIAL], [TRIAL, "--json"], [sweeps.SWEEP_ID, "7"]],
-    "logs": [[TRIAL]],
+    "logs": [[TRIAL], [TRIAL, "--json"]],
+    "sql": [
+        ["select key, state from trials order by key"],
+        ["select key, value from trials order by key", "--json", "--rows", "3"],
+        ["select name, cause from trials join sweeps on sweep = id", "--csv"],
+    ],
     "follow": [[sweeps.SWEEP_ID]],
     "validate": [["small.yaml"], ["small.yaml", "--json"]],
-    "move": [[QUEUED, "idle", "--weight", "2"]],
+    "move": [[QUEUED, "idle", "--weight", "2"], [QUEUED, "normal", "--json"]],
     "compare": [
         [sweeps.SWEEP_ID],
         ["retrieval", "retrieval", "--json"],
@@ -41,13 +46,17 @@ SAME: Mapping[str, list[list[str]]] = {
         [sweeps.SWEEP_ID, "--scheduler", "asha:reduction=3", "--workers", "4"],
         ["retrieval", "--scheduler", "none", "--draws", "2", "--json"],
     ],
-    "quota": [["ada"], ["ada", "--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"]],
+    "quota": [
+        ["ada"],
+        ["ada", "--json"],
+        ["ada", "--weight", "2", "--share", "0.5", "--gpu-hours", "100", "--sweeps", "4"],
+    ],
     "cost": [[], ["--json"], ["--prices", "prices.yaml"]],
-    "stop": [[QUEUED]],
+    "stop": [[QUEUED], [QUEUED, "--json"]],
     "archive": [[sweeps.SWEEP_ID]],
     "delete": [[sweeps.SWEEP_ID, "--yes"], [sweeps.SWEEP_ID, "--yes", "--json"]],
     "user list": [[], ["--json"]],
-    "user revoke": [["bob"]],
+    "user revoke": [["bob"], ["bob", "--json"]],
 }
 """Words after each verb that prints the same on both sides."""
 
@@ -151,6 +160,8 @@ def test_a_verb_prints_the_same_on_both_sides(
         there, local = _halves(printed.out)
         assert there == local, words
         assert there
+        if "--json" in words:
+            json.loads(there)
         assert codes[0] == codes[1], printed.err
     assert contents(here / "mlruns") == before
 

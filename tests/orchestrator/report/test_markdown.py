@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.leaderboard import inert, leaderboard_csv
+from orchestrator.report.leaderboard import leaderboard_csv
 from orchestrator.report.markdown import leaderboard, markdown
 from orchestrator.report.summary import summarise
+from orchestrator.report.words import inert
 from tests import sweeps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi.routing import APIRoute
 
 from orchestrator.api.workspace import Workspace
-from orchestrator.web import metric_routes, page_routes, sign_on_routes
+from orchestrator.web import agent_route, metric_routes, page_routes, sign_on_routes
 from orchestrator.web.app_state import AppState
 from orchestrator.web.application import PREFIX, build
 
@@ -25,5 +25,6 @@ ROUTES = _routes(APP.routes)
 
 def path_of(route: APIRoute) -> str:
     """Return the path of a route, with the prefix of the API if it has it."""
-    at_root = [*page_routes.ROUTER.routes, *metric_routes.ROUTER.routes, *sign_on_routes.ROUTER.routes]
+    routers = (page_routes, metric_routes, sign_on_routes, agent_route)
+    at_root = [known for module in routers for known in module.ROUTER.routes]
     return route.path if route in at_root else f"{PREFIX}{route.path}"
