@@ -285,11 +285,11 @@ def _fetched(connection: sqlite3.Connection, query: str, most: int) -> Found:
     size = 0
     for found in cursor:
         if len(rows) == most or size > MOST_ANSWER_BYTES:
-            return names, rows, True
+            return names, tuple(rows), True
         row = tuple(map(_plain_value, found))
         size += sum(len(value) if isinstance(value, str) else 8 for value in row)
         rows.append(row)
-    return names, rows, False
+    return names, tuple(rows), False
 
 
 def _plain_value(value: object) -> Cell:

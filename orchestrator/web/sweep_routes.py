@@ -28,7 +28,6 @@ from orchestrator.client.answers import (
     SweepAnswer,
 )
 from orchestrator.client.protocol import SQL_ROWS
-from orchestrator.ledger.sql import MOST_CHARACTERS, MOST_ROWS
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState
@@ -247,8 +246,10 @@ def replay(
 def sql(
     app: App,
     user: SignedIn,
-    query: Annotated[str, Query(min_length=1, max_length=MOST_CHARACTERS, description="One SELECT.")],
-    rows: Annotated[int, Query(ge=1, le=MOST_ROWS, description="Largest number of rows.")] = SQL_ROWS,
+    query: Annotated[str, Query(description="One SELECT.")],
+    rows: Annotated[
+        int, Query(ge=-MOST_WHOLE, le=MOST_WHOLE, description="Largest number of rows, from 1 to 10,000.")
+    ] = SQL_ROWS,
 ) -> QueryAnswer:
     """Read the ledger by one SELECT of SQLite over its views, with the limits of a file check."""
     return queried(app, user.name, query, rows)

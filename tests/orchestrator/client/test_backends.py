@@ -69,6 +69,10 @@ READ: dict[str, Callable[[Backend], Any]] = {
         backend.replay(sweeps.SWEEP_ID, ["asha:reduction=3", "none"], [2, 4], draws=2),
         backend.replay(sweeps.SWEEP_ID, ["none"]),
     ],
+    "sql": lambda backend: [
+        backend.sql("SELECT key, number, value, cause FROM trials"),
+        backend.sql("SELECT * FROM metrics", rows=3),
+    ],
     "queue": lambda backend: backend.queue(),
     "pools": lambda backend: backend.pools(),
     "quota": lambda backend: backend.quota("ada"),
@@ -137,6 +141,13 @@ REFUSED: dict[str, list[Callable[[Backend, Path], Any]]] = {
         lambda backend, folder: backend.replay(sweeps.SWEEP_ID, ["ashes"]),
         lambda backend, folder: backend.replay(sweeps.SWEEP_ID, ["none"], [0]),
         lambda backend, folder: backend.replay(sweeps.SWEEP_ID, ["none"], draws=0),
+    ],
+    "sql": [
+        lambda backend, folder: backend.sql("DROP TABLE trial"),
+        lambda backend, folder: backend.sql("SELECT token_digest FROM service_user"),
+        lambda backend, folder: backend.sql(""),
+        lambda backend, folder: backend.sql("SELECT " + "1" * 5_000),
+        lambda backend, folder: backend.sql("SELECT 1", rows=0),
     ],
     "report": [
         lambda backend, folder: backend.report(UNKNOWN),
@@ -453,7 +464,7 @@ def test_a_member_may_not_do_what_an_admin_may(client: Client, monkeypatch: pyte
         lambda: bob.shelve(QUEUED, "archived"),
         *(lambda: backends(client, "vera")[1].notices(), lambda: bob.stop(QUEUED)),
         *(lambda: bob.resume(QUEUED), lambda: bob.extend(QUEUED, trials=9)),
-        lambda: bob.retry(QUEUED),
+        *(lambda: bob.retry(QUEUED), lambda: ada.sql("SELECT 1")),
     ):
         error = refusal(refused)
         assert type(error) is NotAllowed
