@@ -30,6 +30,7 @@ ACCESS: Mapping[str, Level] = {
     "sign_in": "open",
     "sign_out": "open",
     "home_page": "open",
+    "compare_page": "open",
     "sign_in_page": "open",
     "start_page": "open",
     "machines_page": "open",
