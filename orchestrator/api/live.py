@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
+from orchestrator import config
 from orchestrator.api.priorities import queue
 from orchestrator.api.status import history_of, speed_of, status
 from orchestrator.api.trial import unshown_metrics
@@ -176,7 +177,9 @@ def learning_curves(
     shown = {trial.key for trial in own}
     rest = [by_key[trial.key] for trial in with_curves if trial.key not in shown]
     band = Band(len(rest), thinned(_band(rest, drawn), points))
-    return LearningCurves(drawn, metrics, len(with_curves), curves, band, references(record, drawn))
+    sweep = config.from_document(record.document)
+    rungs = [step for step in sweep.scheduler.rungs(sweep.training) if step < sweep.training.steps]
+    return LearningCurves(drawn, metrics, len(with_curves), curves, band, references(record, drawn), rungs)
 
 
 def shown_metrics(ledger: Ledger, record: SweepRecord) -> list[str]:

@@ -610,6 +610,7 @@ class LearningCurves:
         curves: Curves of the running and then of the best trials, or of the chosen ones.
         band: Band of the other trials.
         references: Value of a constant answer, and published values of the metric.
+        rungs: Steps at which the scheduler compares trials, rising; empty if it has none.
     """
 
     metric: str | None
@@ -618,6 +619,7 @@ class LearningCurves:
     curves: Sequence[TrialCurve]
     band: Band
     references: Sequence[ReferenceValue] = ()
+    rungs: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

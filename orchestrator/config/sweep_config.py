@@ -127,6 +127,20 @@ class Scheduler:
         grace = float(self.options["grace"])
         return min(max(round(grace * steps), training.interval, 1), steps)
 
+    def rungs(self, training: TrainingSection | ClockSection) -> list[float]:
+        """Return the steps at which successive halving compares trials, rising; empty for other schedulers.
+
+        They are those of all brackets, computed as Ray Tune does.
+        """
+        step, reduction = self.grace(training), self.options.get("reduction")
+        if step is None or reduction is None:
+            return []
+        rungs, power = [], 0
+        while step * reduction**power <= training.steps:
+            rungs.append(step * reduction**power)
+            power += 1
+        return rungs
+
     def phrase(self, training: TrainingSection | ClockSection) -> str:
         """Return the scheduler in words, such as `asha, grace 3 of 12 steps (default)`."""
         grace = self.grace(training)

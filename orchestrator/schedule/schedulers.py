@@ -114,12 +114,7 @@ class Hyperband(SchedulerAdapter):
 
     @staticmethod
     def milestones(sweep: SweepConfig, options: Mapping[str, Any]) -> Sequence[float]:
-        """Return the rungs of all brackets, computed as Ray Tune does."""
-        step, rungs, power = float(_grace(sweep, options)), [], 0
-        while step * options["reduction"] ** power <= sweep.training.steps:
-            rungs.append(step * options["reduction"] ** power)
-            power += 1
-        return rungs
+        return Scheduler(sweep.scheduler.name, options).rungs(sweep.training)
 
 
 class Median(SchedulerAdapter):

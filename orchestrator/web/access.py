@@ -32,6 +32,7 @@ ACCESS: Mapping[str, Level] = {
     "begin_sign_on": "open",
     "finish_sign_on": "open",
     "home_page": "open",
+    "compare_page": "open",
     "sign_in_page": "open",
     "start_page": "open",
     "machines_page": "open",

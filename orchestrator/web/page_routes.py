@@ -41,6 +41,12 @@ def home_page() -> HTMLResponse:
     return _page("home.html", states=STATES)
 
 
+@ROUTER.get("/compare")
+def compare_page() -> HTMLResponse:
+    """Show the sweeps that `sweeps` in the address names, separated by commas, side by side."""
+    return _page("compare.html")
+
+
 @ROUTER.get("/start")
 def start_page() -> HTMLResponse:
     """Show the form that starts a sweep."""

@@ -105,6 +105,7 @@ def list_sweeps(
     task: Annotated[str | None, Query(description="Only sweeps of this task.", max_length=200)] = None,
     name: Annotated[str | None, Query(description="Only IDs that contain this.", max_length=200)] = None,
     tag: Annotated[str | None, Query(description="Only sweeps with this tag.", max_length=64)] = None,
+    favourite: Annotated[bool | None, Query(description="Only favourites, or only others.")] = None,
     since: Annotated[float | None, Query(description="Only sweeps from this time on, in seconds.")] = None,
     archived: Annotated[
         Literal["none", "only", "any"], Query(description="Archived and deleted sweeps among these.")
@@ -116,7 +117,7 @@ def list_sweeps(
     limit: Limit = 100,
 ) -> SweepPage:
     """List sweeps, the newest first, with the best value of each."""
-    wanted = {"state": state, "owner": owner}
+    wanted = {"state": state, "owner": owner, "favourite": favourite}
     rows = [
         row
         for row in all_sweeps(app)

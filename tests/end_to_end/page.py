@@ -62,6 +62,7 @@ def views(sweep_id: str = sweeps.SWEEP_ID) -> tuple[str, ...]:
         "/machines",
         "/people",
         "/start",
+        f"/compare?sweeps={sweep_id}",
         f"/sweeps/{sweep_id}",
         f"/sweeps/{sweep_id}/trials/7",
     )

@@ -30,7 +30,8 @@ RUNNING, FAILED = "digits-running-0badf00d", "digits-failed-0badf00d"
 CAUSE = "error: ModuleNotFoundError: No module named 'no_such_package' (train.py, line 37)"
 
 IN_VIEW = """
-const node = document.getElementById(arguments[0]);
+const node = document.querySelector(arguments[0]);
+if (node === null) return null;
 const box = node.getBoundingClientRect();
 const isShown = node.checkVisibility() && box.width > 0 && box.height > 0;
 const isInside = scrollY === 0 && box.top >= 0 && box.bottom <= innerHeight;
@@ -152,7 +153,12 @@ def opened(chrome: webdriver.Chrome, client: Client, sweep_id: str) -> None:
 
 def answer(chrome: webdriver.Chrome, element: str) -> str:
     """Return the text of an element in the first viewport, which takes no action to read."""
-    return str(browser.until(element, lambda: chrome.execute_script(IN_VIEW, element)))
+    return in_view(chrome, f"#{element}")
+
+
+def in_view(chrome: webdriver.Chrome, selector: str) -> str:
+    """Return the text of the first element of a selector in the first viewport."""
+    return str(browser.until(selector, lambda: chrome.execute_script(IN_VIEW, selector)))
 
 
 def test_which_is_best_with_which_settings_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
@@ -228,3 +234,94 @@ def test_failures_are_one_action_away_in_a_large_sweep(screen: webdriver.Chrome,
     screen.find_element(By.CSS_SELECTOR, "[data-chip=failed]").click()
     browser.until("the failed trial alone", lambda: shown(screen, "page") == "1 of 1")
     assert "non-finite" in shown(screen, "trials")
+
+
+def test_what_runs_and_what_failed_takes_no_action_in_the_list(
+    screen: webdriver.Chrome, client: Client
+) -> None:
+    sign_in(screen, client, "vera")
+    runs = in_view(screen, f"#sweeps tr[data-key='{RUNNING}']")
+    assert "trial 14, running" in runs, "the best so far"
+    assert "about " in runs, "the time left"
+    assert in_view(screen, f"#sweeps tr[data-key='{RUNNING}'] svg.spark"), "whether it improves"
+    assert "3 of 3 trials failed" in in_view(screen, f"#sweeps tr[data-key='{FAILED}']")
+
+
+def test_the_best_settings_are_one_action_away_from_the_list(
+    screen: webdriver.Chrome, client: Client
+) -> None:
+    sign_in(screen, client, "vera")
+    in_view(screen, f"#sweeps tr[data-key='{RUNNING}']")
+    screen.find_element(By.CSS_SELECTOR, f"#sweeps a[title='{RUNNING}']").click()
+    browser.until("the settings", lambda: "learning_rate" in shown(screen, "best-settings"))
+    assert "learning_rate" in answer(screen, "best-settings")
+
+
+def test_a_comparison_is_three_actions_away_from_the_list(screen: webdriver.Chrome, client: Client) -> None:
+    sign_in(screen, client, "vera")
+    for sweep_id in (RUNNING, sweeps.SWEEP_ID):
+        in_view(screen, f"#sweeps tr[data-key='{sweep_id}']")
+        screen.find_element(By.CSS_SELECTOR, f"input[data-sweep='{sweep_id}']").click()
+    screen.find_element(By.ID, "compare").click()
+    assert in_view(screen, "#histories polyline.run-1"), "both curves"
+
+
+def test_how_good_a_trial_is_takes_no_action_on_its_page(screen: webdriver.Chrome, client: Client) -> None:
+    sign_in(screen, client, "vera")
+    screen.get(f"{client.address}/sweeps/{RUNNING}/trials/14")
+    assert answer(screen, "rank").startswith("rank 1 of ")
+    assert answer(screen, "counts") == "160 of 200"
+    assert answer(screen, "best").endswith(" at step 160")
+    assert answer(screen, "ran").startswith("ran ")
+    assert in_view(screen, "#curve polyline.best")
+    assert "rung: steps 40, 160" in answer(screen, "curve-legend")
+    assert "learning_rate" in answer(screen, "parameters")
+
+
+def test_why_a_trial_failed_takes_no_action_on_its_page(screen: webdriver.Chrome, client: Client) -> None:
+    sign_in(screen, client, "vera")
+    screen.get(f"{client.address}/sweeps/{FAILED}/trials/1")
+    expected = "ModuleNotFoundError: No module named 'no_such_package' (train.py, line 37)"
+    browser.until("the reason", lambda: shown(screen, "reason"))
+    assert answer(screen, "reason") == expected
+    assert answer(screen, "next-step")
+
+
+VIEWS = {
+    "home": "/",
+    "running": f"/sweeps/{RUNNING}",
+    "finished": f"/sweeps/{sweeps.SWEEP_ID}",
+    "failed": f"/sweeps/{FAILED}",
+    "trial": f"/sweeps/{RUNNING}/trials/14",
+    "compare": f"/compare?sweeps={RUNNING},{sweeps.SWEEP_ID}",
+}
+"""Paths of the views by the names of their pictures."""
+
+DRAWN = {
+    "home": "#sweeps tr",
+    "failed": "#failures li",
+    "trial": "#curve polyline",
+    "compare": "#verdicts table",
+}
+"""What is drawn last in a view; the curves by default."""
+
+SIZES = {"desktop": (1440, 900), "tablet": (820, 1180), "phone": (390, 844)}
+"""Widths and heights of viewports in pixels."""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_view_is_wider_than_its_screen(chrome: webdriver.Chrome, client: Client, size: str) -> None:
+    width, height = SIZES[size]
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == "phone"}
+    chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        sign_in(chrome, client, "grace")
+        for view, path in VIEWS.items():
+            chrome.get(f"{client.address}{path}")
+            drawn = DRAWN.get(view, "#curves polyline")
+            browser.until(drawn, lambda drawn=drawn: chrome.find_elements(By.CSS_SELECTOR, drawn))
+            widest = chrome.execute_script("return document.documentElement.scrollWidth")
+            browser.picture(chrome, f"{view}-{size}")
+            assert widest <= width, view
+    finally:
+        chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from orchestrator.ledger.sweeps.lease import Lease
 from tests import sweeps
@@ -44,6 +45,9 @@ def test_the_list_answers_what_runs_and_what_failed(chrome: webdriver.Chrome, cl
     browser.until("the failed sweep", lambda: "3 of 3 trials failed" in row(chrome, LONG))
     with client.workspace.ledger() as ledger, Lease(ledger, sweeps.SWEEP_ID), running(client, 8) as report:
         report(40, 0.95)
+        browser.until(
+            "the best values as a line", lambda: chrome.find_elements(By.CSS_SELECTOR, "#sweeps svg.spark")
+        )
         browser.until("the best so far", lambda: "trial 8, running" in row(chrome, sweeps.SWEEP_ID))
         first = chrome.find_element(By.CSS_SELECTOR, "#sweeps tr")
         assert first.get_attribute("data-key") == sweeps.SWEEP_ID, "the running one first"
@@ -75,5 +79,35 @@ def test_chosen_sweeps_are_compared(chrome: webdriver.Chrome, client: Client) ->
         chrome.find_element(By.CSS_SELECTOR, f"input[data-sweep='{sweep_id}']").click()
     browser.until("the choice", compare.is_enabled)
     compare.click()
-    browser.until("the tables", lambda: chrome.find_elements(By.CSS_SELECTOR, "#comparison table"))
-    assert sweeps.SWEEP_ID in shown(chrome, "comparison")
+    browser.until("the tables", lambda: chrome.find_elements(By.CSS_SELECTOR, "#verdicts table"))
+    assert chrome.current_url.endswith(f"/compare?sweeps={LONG},{sweeps.SWEEP_ID}")
+    browser.until("the best values", lambda: chrome.find_elements(By.CSS_SELECTOR, "#histories polyline"))
+    name, best = shown(chrome, "histories-legend").split(": ")
+    assert name == sweeps.SWEEP_ID
+    assert float(best.removesuffix(" after 7 trials")) == pytest.approx(sweeps.accuracy(7, 200), abs=1e-4)
+    assert LONG in shown(chrome, "histories-without")
+    expected = client.get(f"/compare?sweep={LONG}&sweep={sweeps.SWEEP_ID}")["tables"]
+    titles = [each.text for each in chrome.find_elements(By.CSS_SELECTOR, "#verdicts h2")]
+    assert titles == [table["title"] for table in expected]
+    browser.picture(chrome, "compare")
+    chrome.find_element(By.CSS_SELECTOR, f"[aria-label='Leave out {LONG}']").send_keys(Keys.ENTER)
+    browser.until("one sweep", lambda: chrome.current_url.endswith(f"/compare?sweeps={sweeps.SWEEP_ID}"))
+
+
+def test_the_list_is_filtered_by_tags_and_favourites(chrome: webdriver.Chrome, client: Client) -> None:
+    change = {"add": ["paper"], "favourite": True}
+    noted = client.send("PATCH", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/note", "ada", body=change)
+    assert noted.status == 200
+    sign_in(chrome, client, "vera")
+    browser.until("the mark and the tag", lambda: {"★", "paper"} <= {*row(chrome, sweeps.SWEEP_ID).split()})
+    assert row(chrome, LONG)
+    chrome.find_element(By.LINK_TEXT, "paper").click()
+    browser.until("the tagged sweep alone", lambda: shown(chrome, "page") == "1 to 1 of 1")
+    assert row(chrome, sweeps.SWEEP_ID)
+    chrome.find_element(By.NAME, "tag").clear()
+    chrome.find_element(By.NAME, "favourite").click()
+    browser.until("the address", lambda: "favourite=true" in chrome.current_url)
+    browser.until("the favourite alone", lambda: shown(chrome, "page") == "1 to 1 of 1")
+    chrome.refresh()
+    browser.until("the favourite after a reload", lambda: shown(chrome, "page") == "1 to 1 of 1")
+    assert [each["id"] for each in client.get("/sweeps?favourite=false")["sweeps"]].count(LONG) == 1

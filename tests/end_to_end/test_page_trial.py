@@ -46,6 +46,8 @@ def test_a_trial_is_compared_with_the_best_without_a_click(chrome: webdriver.Chr
     assert "train/accuracy" in legend
     assert "best: trial 7" in legend
     assert "of 6 others" in legend
+    assert "rung: steps 40, 160" in legend
+    assert len(chrome.find_elements(By.CSS_SELECTOR, "#curve line.rung")) == 2
     assert "proposed" in shown(chrome, "times")
     link = chrome.find_element(By.LINK_TEXT, "Again with changes")
     assert str(link.get_attribute("href")).endswith(f"/start?sweep={sweeps.SWEEP_ID}&trial=5")
@@ -75,15 +77,40 @@ def test_the_next_trial_by_rank_and_another_metric_are_one_action_away(
     assert copy.get_attribute("title")
 
 
+LOG = """\
+step 40
+Traceback (most recent call last):
+  File "/srv/lib/site-packages/ray/tune/trainable/trainable.py", line 331, in train
+    result = self.step()
+             ^^^^^^^^^^^
+  File "/srv/orchestrator/scripts/function_child.py", line 90, in run
+    function(params)
+  File "/home/ada/train.py", line 37, in train
+    raise ValueError("val/accuracy is nan")
+ValueError: val/accuracy is nan
+"""
+
+
 def test_a_failed_trial_says_why_and_opens_its_log(chrome: webdriver.Chrome, client: Client) -> None:
     log = client.workspace.paths.log(sweeps.SWEEP_ID, f"{sweeps.SWEEP_ID}-3")
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.write_text("step 40\nval/accuracy is nan\n")
+    log.write_text(LOG)
     sign_in(chrome, client, "vera")
     open_trial(chrome, client, 3)
     assert shown(chrome, "reason") == "val/accuracy is nan"
     assert "retry-failed" in shown(chrome, "next-step")
     browser.until("the log", lambda: "step 40" in shown(chrome, "log"))
+    text = shown(chrome, "log")
+    assert "2 frames of the service" in text
+    assert 'train.py", line 37' in text
+    assert "ValueError: val/accuracy is nan" in text
+    frames = chrome.find_element(By.CSS_SELECTOR, "#log details")
+    assert frames.get_attribute("open") is None, "they are folded"
+    folded = str(frames.get_attribute("textContent"))
+    assert "function(params)" in folded
+    assert "train.py" not in folded
+    whole = str(chrome.find_element(By.ID, "log").get_attribute("textContent"))
+    assert whole.replace("2 frames of the service", "") == LOG
     browser.picture(chrome, "trial-failed")
 
 

@@ -24,13 +24,14 @@ const charts = new WeakMap(); // by SVG element: what it shows, its scales and i
 // across, down: names of the axes.
 // scale: `linear`, `log` or `percentile` of the values; null for percentile if outliers flatten the others.
 // references: objects with `name` and `value`, dashed lines across.
+// rungs: places on the lower axis, dotted lines from top to bottom.
 // isWhole: whether places on the lower axis are whole numbers.
 // pick: called with the key of a line that is clicked, or chosen with Enter at the crosshair.
 // readout: id of an element that shows the values at the crosshair.
 //
 // Returns the scale that is drawn.
-export function chart(svg, list, { scale = null, band = [], dots = [], references = [], isWhole = true, ...given }) {
-  const data = { band, dots, references, isWhole, ...given };
+export function chart(svg, list, { scale = null, band = [], dots = [], references = [], rungs = [], isWhole = true, ...given }) {
+  const data = { band, dots, references, rungs, isWhole, ...given };
   const shown = { ...data, scale: scale ?? scaleFor(data) };
   const isNew = !charts.has(svg);
   charts.set(svg, { shown, cross: charts.get(svg)?.cross ?? null });
@@ -86,7 +87,7 @@ function rangeOf(data) {
 }
 
 function shapes(svg, width, shown) {
-  const { lines, band, dots, references, across, down, scale, isWhole } = shown;
+  const { lines, band, dots, references, rungs, across, down, scale, isWhole } = shown;
   const steps = extent([...lines.flatMap((line) => line.points.map(([step]) => step)), ...band.map(([step]) => step), ...dots.map(({ place }) => place)]);
   const values = rangeOf(shown);
   if (!Number.isFinite(steps[0]) || !Number.isFinite(values[0])) return [];
@@ -122,6 +123,9 @@ function shapes(svg, width, shown) {
     draw("line", { class: "axis", x1: left, x2: left, y1: EDGE.top, y2: bottom }),
     text(scale === "linear" ? down : `${down} (${scale})`, 4, 14),
     text(across, (left + right) / 2, HEIGHT - 8, "middle"),
+    ...rungs.filter((rung) => rung >= steps[0] && rung <= steps[1]).map((rung) => (
+      draw("line", { class: "rung", x1: x(rung), x2: x(rung), y1: EDGE.top, y2: bottom }, `rung at step ${number(rung)}`)
+    )),
     drawn,
     ...dashes(references, { y, values, left, right }),
     ...breaks(lines, { x, y, values }),

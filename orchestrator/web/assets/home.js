@@ -1,13 +1,17 @@
-// The list of all sweeps, the running ones first; the queue, if a sweep waits; and the comparison of chosen sweeps.
+// The list of all sweeps, the running ones first; the queue, if a sweep waits; and the choice of sweeps to compare.
 
+import { draw, extent, ratio } from "./drawing.js";
 import { watch } from "./events.js";
-import { all, refresher, request, showProblem, signedIn } from "./requests.js";
+import { favouriteMark, tagChip } from "./notes.js";
+import { all, refresher, request, signedIn } from "./requests.js";
 import { ago, announce, duration, element, minute, number, settled, show } from "./shown.js";
 import { anchor, badge, bar, fill, sortable, sweepAddress } from "./tables.js";
 
 const ROWS = 50;
 const MOST_RUNNING = 50;
 const MOST_LETTERS = 32; // of a name; the middle of a longer one is left out
+const MOST_DRAWN = 10; // running sweeps with a curve of their best values
+const SPARK = { width: 72, height: 16, edge: 2 };
 const OVER = new Set(["COMPLETE", "FAILED", "INTERRUPTED"]);
 
 const order = { sort: "created_at", descending: true };
@@ -15,6 +19,7 @@ const cursors = [null]; // of the pages up to the one that is shown
 const compared = new Set();
 let user = null;
 let list = { sweeps: [], total: 0, next: null };
+let histories = new Map(); // best values so far by running sweep
 let asked = 0;
 
 const refresh = refresher(() => all([readQueue(), readList()]));
@@ -34,6 +39,8 @@ async function readList() {
   const [found, running] = await Promise.all([request(`/sweeps?${query()}`), readRunning()]);
   if (mine !== asked) return; // the user has meanwhile asked for another page
   const first = new Set(running.map(({ id }) => id));
+  const shown = [...running, ...found.sweeps].filter(({ state: now }) => now === "RUNNING").slice(0, MOST_DRAWN);
+  histories = new Map(await Promise.all(shown.map(async ({ id }) => [id, (await request(`/sweeps/${encodeURIComponent(id)}/live`)).best_values])));
   list = { ...found, sweeps: [...running, ...found.sweeps.filter(({ id }) => !first.has(id))] };
   paintList(found.sweeps.length);
 }
@@ -63,7 +70,7 @@ function paintList(count) {
   fill(element("sweeps"), list.sweeps, (sweep) => sweep.id, (sweep) => {
     const isOver = OVER.has(sweep.state);
     return [
-      choice(sweep.id), shortLink(sweep.id), state(sweep), trials(sweep), best(sweep), isOver ? "" : left(sweep.time_left),
+      choice(sweep.id), named(sweep), state(sweep), trials(sweep), best(sweep), isOver ? "" : left(sweep.time_left),
       duration(sweep.cost?.elapsed_seconds), duration(sweep.cost?.compute_seconds), sweep.owner, ago(sweep.created_at),
     ];
   });
@@ -82,6 +89,15 @@ function shortLink(id) {
   const link = anchor(sweepAddress(id), id.length > MOST_LETTERS ? `${id.slice(0, Math.ceil(half))}…${id.slice(-Math.floor(half))}` : id);
   link.title = id;
   return link;
+}
+
+// The name with its mark as a favourite and its tags.
+function named({ id, favourite, tags }) {
+  const shown = document.createElement("span");
+  shown.append(shortLink(id));
+  if (favourite) shown.append(favouriteMark());
+  for (const tag of tags) shown.append(" ", tagChip(tag));
+  return shown;
 }
 
 function choice(id) {
@@ -125,8 +141,20 @@ function best(sweep) {
   const metric = document.createElement("span");
   metric.className = "reason";
   metric.textContent = of === null ? sweep.metric : `${sweep.metric}, trial ${of.label}${of.state === "RUNNING" ? ", running" : ""}`;
-  shown.append(number(sweep.best_value), metric);
+  shown.append(number(sweep.best_value), ...spark(histories.get(sweep.id) ?? []), metric);
   return shown;
+}
+
+// The best value over trials as a small line, which only adds to the number.
+function spark(values) {
+  const [low, high] = extent(values);
+  if (values.length < 2 || low === high) return [];
+  const { width, height, edge } = SPARK;
+  const along = (index) => edge + (index / (values.length - 1)) * (width - 2 * edge);
+  const up = (value) => height - edge - ratio(value, [low, high]) * (height - 2 * edge);
+  const picture = draw("svg", { class: "spark", width, height, "aria-hidden": "true" });
+  picture.append(draw("polyline", { points: values.map((value, index) => `${along(index).toFixed(1)},${up(value).toFixed(1)}`).join(" ") }));
+  return [" ", picture];
 }
 
 function left(estimate) {
@@ -143,38 +171,7 @@ function offerComparison() {
   show("compare-hint", count === 0 ? "Choose two or more sweeps." : `${count} chosen`);
 }
 
-async function compare() {
-  element("comparison-section").hidden = false;
-  element("comparison").replaceChildren("Comparing ...");
-  const query = new URLSearchParams([...compared].map((id) => ["sweep", id]));
-  const found = await showProblem(() => request(`/compare?${query}`));
-  element("comparison").replaceChildren(...(found?.tables ?? []).flatMap(titled));
-  element("comparison-section").focus();
-}
-
-function titled({ title, header, rows, sentences }) {
-  const heading = document.createElement("h3");
-  heading.textContent = title;
-  const wide = document.createElement("div");
-  wide.className = "wide";
-  const table = document.createElement("table");
-  table.setAttribute("aria-label", title);
-  const head = table.createTHead().insertRow();
-  for (const name of header) {
-    const cell = document.createElement("th");
-    cell.scope = "col";
-    cell.textContent = name;
-    head.append(cell);
-  }
-  fill(table.createTBody(), rows.map((row, index) => ({ row, index })), ({ index }) => index, ({ row }) => row);
-  wide.append(table);
-  const below = sentences.map((sentence) => {
-    const line = document.createElement("p");
-    line.textContent = sentence;
-    return line;
-  });
-  return [heading, ...(rows.length ? [wide] : []), ...below];
-}
+const compare = () => location.assign(`/compare?sweeps=${[...compared].map(encodeURIComponent).join(",")}`);
 
 // Another order or filter begins at the first page, and stays in the address for a link.
 async function chosen() {
@@ -215,7 +212,8 @@ user = await signedIn();
 const given = new URLSearchParams(location.search);
 for (const [name, value] of given) {
   const field = element("filter").elements[name];
-  if (field && name !== "mine") field.value = value;
+  if (field?.type === "checkbox" && name !== "mine") field.checked = field.value === value;
+  else if (field && name !== "mine") field.value = value;
 }
 element("filter").elements.mine.checked = given.has("mine") ? given.get("mine") === "on" : user.role === "member" && !given.has("owner");
 element("filter").addEventListener("input", chosen);

@@ -117,6 +117,9 @@ export async function signedIn() {
   return user;
 }
 
+// Whether a user may change a sweep of an owner.
+export const owns = (user, owner) => user.role === "admin" || (user.role === "member" && owner === user.name);
+
 // The page that has asked for a token.
 export function nextPage() {
   const next = sessionStorage.getItem(NEXT) ?? "/";

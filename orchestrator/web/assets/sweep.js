@@ -7,7 +7,8 @@ import { watch } from "./events.js";
 import { showHistory } from "./history.js";
 import { isFiltered, leaderboard, readTrials } from "./leaderboard.js";
 import { followLog } from "./log.js";
-import { refresher, request, showProblem, signedIn } from "./requests.js";
+import { notes } from "./notes.js";
+import { owns, refresher, request, showProblem, signedIn } from "./requests.js";
 import { announce, brief, count, duration, element, number, parameters, plural, setting, settled, show, time } from "./shown.js";
 import { copyButton, fill, trialLink } from "./tables.js";
 
@@ -29,6 +30,7 @@ let rows = []; // of the leaderboard
 const curveView = { scale: null, axis: "step", smoothing: 0, isChosen: false };
 
 const refresh = refresher(() => readLive().then(readRows).then(readCurves));
+const showNote = notes(`${HERE}/note`);
 const openTrial = (label) => location.assign(trialLink(SWEEP, String(label)).href);
 
 async function readLive() {
@@ -72,7 +74,9 @@ function showHead(status, place) {
   show("restarts", latest ? `${latest.parked ? "Parked" : `Restarted ${plural(status.restarts.length, "time")}, last`} ${time(latest.at)}: ${latest.cause}` : "");
   element("mlflow").hidden = status.mlflow.url === null;
   if (status.mlflow.url !== null) element("mlflow").href = status.mlflow.url;
-  element("actions").hidden = !(user.role === "admin" || (user.role === "member" && status.owner === user.name));
+  const mayChange = owns(user, status.owner);
+  element("actions").hidden = !mayChange;
+  showNote(status.note, mayChange);
   offerChanges(status);
   showCommands(status.again);
   const done = settled(status.progress.states);

@@ -5,7 +5,8 @@ import { confirmed } from "./dialogs.js";
 import { draw, extent } from "./drawing.js";
 import { watch } from "./events.js";
 import { followLog } from "./log.js";
-import { all, refresher, request, showProblem, signedIn } from "./requests.js";
+import { notes } from "./notes.js";
+import { all, owns, refresher, request, showProblem, signedIn } from "./requests.js";
 import { ago, announce, duration, element, number, setting, show } from "./shown.js";
 import { anchor, copyButton, fill, sweepAddress } from "./tables.js";
 
@@ -18,6 +19,9 @@ const POINTS = 500;
 const MOST_IN_RANGE = 200; // trials of which the settings are compared
 const RANGE_WIDTH = 90;
 
+const showNote = notes(`${HERE}/note?role=${ROLE}`);
+
+let user = null;
 let found = null; // the document of the trial
 let sweep = null; // the state of its sweep
 let row = null; // of the table of trials
@@ -37,10 +41,11 @@ async function readTrial() {
   show("state", trial.state);
   element("state").dataset.state = trial.state;
   showReason(trial);
-  const mayChange = user.role === "admin" || (user.role === "member" && sweep.owner === user.name);
+  const mayChange = owns(user, sweep.owner);
   element("actions").hidden = !mayChange || trial.finished_at !== null;
   element("exempt").hidden = ROLE !== "search" || found.exempt_by !== null;
   show("exempt-by", found.exempt_by && `Exempt from early stopping, requested by ${found.exempt_by}.`);
+  showNote(found.note, mayChange);
   element("progress").max = trial.total_steps;
   element("progress").value = trial.step;
   show("counts", `${trial.step} of ${trial.total_steps}`);
@@ -191,11 +196,13 @@ async function readCurves() {
   ];
   chart(element("curve"), element("curve-legend"), {
     lines, band: band.points, across: "step", down: metric ?? "", scale: element("scale").value, references: drawn.references,
+    rungs: drawn.rungs,
     legend: [
       ["best", `this trial: ${metric}`],
       ...(trained.length ? [["running run-1", `this trial: ${training}`]] : []),
       ...(other ? [["other", `best: trial ${other.number}`]] : []),
       ...(band.trials ? [["band", `from the lowest to the highest of ${band.trials} others`], ["median", "their median"]] : []),
+      ...(drawn.rungs.length ? [["rung", `rung: steps ${drawn.rungs.map((rung) => number(rung)).join(", ")}`]] : []),
     ],
   });
   const trainingValues = new Map(trained);
@@ -224,6 +231,7 @@ function offer(metrics, metric) {
   list.replaceChildren(...metrics.map((name) => new Option(name, name, name === metric, name === metric)));
 }
 
+user = await signedIn();
 element("metric").addEventListener("change", refresh);
 element("scale").addEventListener("change", refresh);
 followLog(`${HERE}/log?role=${ROLE}`);
@@ -238,7 +246,6 @@ async function changed(action) {
   refresh();
 }
 
-const user = await signedIn();
 if (user.role !== "viewer" && ROLE === "search") {
   element("again").append(anchor(`/start?${new URLSearchParams({ sweep: SWEEP, trial: NUMBER })}`, "Again with changes"));
 }
