@@ -107,7 +107,8 @@ def _check(answer: Answer, request: Any) -> None:
     if answer.status >= 400:
         if answer.body == b"Malformed range header.":  # Starlette's own answer
             return
-        if request[0] == "/mcp" and answer.status in {400, 406}:  # an error of its protocol, JSON-RPC
+        is_tool = isinstance(request, tuple) and request[0] == "/mcp"
+        if is_tool and answer.status in {400, 406}:  # an error of its protocol, JSON-RPC
             assert answer.document["error"]["message"], request
             return
         assert answer.headers["content-type"] == "application/problem+json", (request, answer.body)
