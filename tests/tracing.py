@@ -19,7 +19,7 @@ def trace_step(settings: TrialSettings) -> None:
     """
     program, examples = _of(settings)
     rows = np.arange(program.batch, dtype=np.int32)
-    jax.eval_shape(program.step, program.shapes(), examples, rows, np.bool_(True))
+    jax.eval_shape(program.step, program.shapes(), examples, rows)
 
 
 def trace_evaluation(settings: TrialSettings) -> None:

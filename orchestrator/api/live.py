@@ -177,8 +177,10 @@ def learning_curves(
     shown = {trial.key for trial in own}
     rest = [by_key[trial.key] for trial in with_curves if trial.key not in shown]
     band = Band(len(rest), thinned(_band(rest, drawn), points))
-    sweep = config.from_document(record.document)
-    rungs = [step for step in sweep.scheduler.rungs(sweep.training) if step < sweep.training.steps]
+    rungs: list[float] = []
+    if "training" in record.document:  # a script may report no steps
+        sweep = config.from_document(record.document)
+        rungs = [step for step in sweep.scheduler.rungs(sweep.training) if step < sweep.training.steps]
     return LearningCurves(drawn, metrics, len(with_curves), curves, band, references(record, drawn), rungs)
 
 

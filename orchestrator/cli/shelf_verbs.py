@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
-from orchestrator.cli.printing import print_json, print_line
+from orchestrator.cli.printing import print_answer, print_json, print_line
 from orchestrator.errors import BadInput, counted
 from orchestrator.report.words import gibibytes
 from orchestrator.storage.paths import DEFAULT_ROOT
@@ -17,7 +17,13 @@ from orchestrator.storage.paths import DEFAULT_ROOT
 Undo = Annotated[bool, typer.Option("--undo", help="Undo it.")]
 
 
-def archive(sweep: SweepId, undo: Undo = False, root: Root = DEFAULT_ROOT, server: Server = None) -> None:
+def archive(
+    sweep: SweepId,
+    undo: Undo = False,
+    root: Root = DEFAULT_ROOT,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
     """Hide a sweep from lists; `list --archived` shows it.
 
     Example:
@@ -26,7 +32,7 @@ def archive(sweep: SweepId, undo: Undo = False, root: Root = DEFAULT_ROOT, serve
         sweep archive retrieval --undo
     """
     entry = backend_of(server, root).shelve(sweep, None if undo else "archived")
-    print_line(f"{entry.id}: {'listed again' if undo else 'archived'}.")
+    print_answer(entry, f"{entry.id}: {'listed again' if undo else 'archived'}.", as_json=as_json)
 
 
 def delete(

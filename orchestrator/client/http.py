@@ -322,8 +322,21 @@ class ApiBackend(Backend):
     def cost(
         self, prices: str | Path | None = None, *, since: float | None = None
     ) -> Sequence[answers.CostRow]:
-        file = None if prices is None else Path(prices)
-        sent = None if file is None else {"name": shown(file), "text": read_text(file)}
+        if prices is None:
+            return self.cost_at(since=since)
+        return self.cost_at(read_text(Path(prices)), since=since, name=shown(Path(prices)))
+
+    def cost_at(
+        self, prices: str | None = None, *, since: float | None = None, name: str = "prices"
+    ) -> Sequence[answers.CostRow]:
+        """Return the hours of sweeps, and their cost at the prices of a text.
+
+        Args:
+            prices: YAML text with a price by device, of a GPU-hour, and for `CPU` of a core-hour.
+            since: Time in seconds since the epoch from which on hours count; None for all.
+            name: Name of the text in errors.
+        """
+        sent = None if prices is None else {"name": name, "text": prices}
         rows = self.call("POST", "/cost", {"prices": sent, "since": since})["cost"]
         return [decoded(answers.CostRow, row) for row in rows]
 

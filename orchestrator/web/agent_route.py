@@ -91,6 +91,7 @@ def _tools() -> Callable[[Any, Any, Any], Awaitable[None]]:
     own: Mapping[str, Callable[..., Any]] = {
         "submit": backend.submit_text,
         "validate": backend.validate_text,
+        "cost": backend.cost_at,
     }
     return agent_application(agent_server(backend, own), PATH)
 

@@ -118,7 +118,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
     assert lines("distribution") == 1
     assert len(chrome.find_elements(By.CSS_SELECTOR, "#pairs circle")) == with_value
     assert "need 10 complete or pruned trials with a value; there are 7" in shown(chrome, "importances-empty")
-    assert lines("norms") == sweeps.LAYERS
+    assert lines("norms") == 3 * sweeps.LAYERS
     assert "hidden_norm/head/layer_1" in shown(chrome, "norm-values")
     browser.until("the differences", lambda: shown(chrome, "changes") == "training.batch_size 16 -> 32")
     assert shown(chrome, "previous") == "retrieval-earlier"

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.client import http
 from orchestrator.data import fetching
-from orchestrator.driver import notifications, shutdown
+from orchestrator.driver import notice_targets, shutdown
 from orchestrator.ledger import connect, lease_backends
 from orchestrator.ledger.sweeps import lease
 from orchestrator.machines import keeper
@@ -74,7 +74,7 @@ EXPECTED = {
     ),
     "requests to the HTTP service": f"an answer {http.TIMEOUT_SECONDS:g} s",
     "the provider of single sign-on": f"{identity_provider.PATIENCE_SECONDS:g} s per request, no retries",
-    "`--notify`": f"{notifications.TIMEOUT_SECONDS:g} s per message",
+    "`--notify`": f"{notice_targets.TIMEOUT_SECONDS:g} s per message",
     "the exit of a driver": (
         f"{shutdown.GRACE_SECONDS:g} s to leave, then {shutdown.LAST_SECONDS:g} s for the ledger "
         f"and the child processes, and {shutdown.LAST_SECONDS:g} s for the last line of output"

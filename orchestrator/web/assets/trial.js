@@ -202,7 +202,7 @@ async function readCurves() {
       ...(trained.length ? [["running run-1", `this trial: ${training}`]] : []),
       ...(other ? [["other", `best: trial ${other.number}`]] : []),
       ...(band.trials ? [["band", `from the lowest to the highest of ${band.trials} others`], ["median", "their median"]] : []),
-      ...(drawn.rungs.length ? [["rung", `rung: steps ${drawn.rungs.map((rung) => number(rung)).join(", ")}`]] : []),
+      ...(drawn.rungs.length ? [["rung", `rung: steps ${drawn.rungs.join(", ")}`]] : []),
     ],
   });
   const trainingValues = new Map(trained);

@@ -54,6 +54,7 @@ def whole_sweep() -> list[Event]:
         batch.append(events.trial_started(trial, sweeps.SPECIFICATION))
         for row in sweeps.reports(trial):
             batch.append(events.metrics(trial.key, row.step, row.metrics, events.milliseconds(row.at)))
+            batch += events.first_report(row)
         ended = events.milliseconds(trial.finished_at or 0.0)
         batch.append(events.trial_ended(trial.key, trial.state, trial.cause, trial.step, trial.value, ended))
     batch.append(

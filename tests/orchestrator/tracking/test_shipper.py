@@ -78,7 +78,7 @@ def _stored(folder: Path) -> dict[str, int]:
     return points_by_run(f"sqlite:///{folder / 'mlflow.db'}")
 
 
-EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}
+EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 61, "0001": 61, "0002": 63}
 
 
 def test_everything_arrives_once_although_a_child_is_killed(
@@ -95,7 +95,7 @@ def test_everything_arrives_once_although_a_child_is_killed(
     sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     shipper.nudge()
     assert shipper.drain(20) == 0
-    assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 61}
     shipper.close()
     assert _children() == []
 
@@ -110,7 +110,7 @@ def test_a_hung_child_is_replaced(shipper: Shipper, lease: Lease, tmp_path: Path
     assert shipper.drain(60) == 0
     shipper.close()
     assert not hung.is_running()
-    assert _stored(tmp_path) == {**EVERYTHING, "0003": 41}
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 61}
 
 
 def test_undelivered_events_wait_for_the_next_driver(
