@@ -130,7 +130,10 @@ def test_the_front_of_several_objectives_has_a_section(chrome: webdriver.Chrome,
     record = sweeps.sweep_record(id="retrieval-several")
     objective = {"maximize": [record.facts["metric"]], "minimize": ["val/seconds"]}
     with client.workspace.ledger() as ledger:
-        create_sweep(ledger, replace(record, document={**record.document, "objective": objective}))
+        create_sweep(
+            ledger,
+            replace(record, document={**record.document, "objective": objective, "scheduler": {"none": {}}}),
+        )
     sign_in(chrome, client, "vera")
     open_sweep(chrome, client.address, record.id)
     section = chrome.find_element(By.ID, "pareto-section")
