@@ -128,7 +128,7 @@ def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, clie
 
 def test_the_front_of_several_objectives_has_a_section(chrome: webdriver.Chrome, client: Client) -> None:
     record = sweeps.sweep_record(id="retrieval-several")
-    objective = {"maximize": [record.facts["metric"]], "minimize": ["val/seconds"]}
+    objective = {"maximize": [record.facts["metric"]], "minimize": ["val/loss"]}
     with client.workspace.ledger() as ledger:
         create_sweep(
             ledger,
@@ -140,7 +140,7 @@ def test_the_front_of_several_objectives_has_a_section(chrome: webdriver.Chrome,
     browser.until("the section", section.is_displayed)
     section.find_element(By.TAG_NAME, "summary").send_keys(Keys.ENTER)
     browser.until("the front", lambda: "No trial has a value yet" in shown(chrome, "pareto-caption"))
-    assert "val/seconds" in str(chrome.find_element(By.ID, "pareto-head").get_property("textContent"))
+    assert "val/loss" in str(chrome.find_element(By.ID, "pareto-head").get_property("textContent"))
     assert browser.errors(chrome) == []
 
 
