@@ -8,6 +8,7 @@ import math
 import os
 import urllib.error
 import urllib.request
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
@@ -64,6 +65,7 @@ class ApiBackend(Backend):
     def __init__(self, url: str) -> None:
         self.url = url
 
+    @abstractmethod
     def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str]) -> bytes:
         """Send one request; return the body of the answer.
 
@@ -76,7 +78,6 @@ class ApiBackend(Backend):
         Raises:
             Refusal: The service refuses the request, or does not answer.
         """
-        raise NotImplementedError
 
     def sweeps(
         self,
