@@ -1,7 +1,7 @@
 """File with the targets of notifications that each owner has set; a root has one, of mode 600.
 
-The ledger has none of them: anyone who knows the URL of a webhook can post to it, and viewers of a service, its
-backups and its database read the ledger.
+The ledger has none of them: anyone who knows the URL of a webhook can post to it, and viewers of a service
+read the ledger, as does everyone who has a backup.
 """
 
 from __future__ import annotations
