@@ -52,6 +52,7 @@ from orchestrator.ledger.sweeps.standing import (
     failure_groups,
     history,
     improvement,
+    leading,
     read_values,
     speed_and_rest,
     time_left_of,
@@ -332,7 +333,7 @@ def _row(
     states = _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING")
     trials = ledger.trials(record.id)
     figures = _figures(ledger, record, trials, states, is_running=driver is not None and state == "RUNNING")
-    shown = (state in FINISHED_SWEEP and figures.get("chosen")) or figures.get("best")
+    shown = leading(state, figures["best"], figures["chosen"])
     return {
         **shared,
         **figures,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from orchestrator.errors import counted
+from orchestrator.ledger.sweeps.standing import BestTrial
 from orchestrator.report import words
 from orchestrator.report.answer import noise
 from orchestrator.report.controls import doubts, sample_of
@@ -36,12 +37,14 @@ class Spent:
     Attributes:
         trials: Number of trials of the search by state.
         confirmations: Number of retrainings with fresh seeds.
-        seconds: Total time of all attempts, in seconds.
+        elapsed_seconds: Wall-clock seconds in which at least one trial ran, see `SweepCost`.
+        compute_seconds: Sum of the seconds of all attempts, up to now for those that run.
     """
 
     trials: Mapping[str, int]
     confirmations: int
-    seconds: float
+    elapsed_seconds: float
+    compute_seconds: float
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class SweepResult:
     Attributes:
         layer: Layer of the chosen trial.
         metric: Metric on the test split, such as `test/accuracy`.
-        validation: Best value of the chosen trial, or None.
+        best: Trial whose value stands for the sweep, as its status names it: the best complete one of an
+            ended sweep, and the best so far of another; None without a value.
         values: Test metric of each seed, by trial key.
         fresh: Whether the seeds were drawn after the hyperparameters were chosen.
         missing: Number of finished confirmations without a result.
@@ -69,7 +73,7 @@ class SweepResult:
     profile: str | None
     state: str
     metric: str
-    validation: float | None
+    best: BestTrial | None
     values: Mapping[str, float]
     fresh: bool
     missing: int
@@ -183,14 +187,19 @@ def _result(summary: Summary) -> SweepResult:
         profile=summary.profile,
         state=summary.state,
         metric=summary.test_metric,
-        validation=None if summary.chosen is None else summary.chosen.row.value,
+        best=summary.leading,
         values={result.trial: result.value for result in summary.seeds.results},
         fresh=summary.seeds.fresh,
         missing=summary.seeds.missing,
         estimate=None if sample is None else estimated(sample),
         cost=None if summary.chosen is None else summary.chosen.row.cost,
         examples=None if sample is None or sample.scores is None else sample.scores.shape[1],
-        spent=Spent(summary.states, len(summary.confirmations), summary.spending.total),
+        spent=Spent(
+            summary.states,
+            len(summary.confirmations),
+            summary.cost.elapsed_seconds,
+            summary.cost.compute_seconds,
+        ),
         data_source=summary.data_source,
         data_digest=summary.data_digest,
         comparable=summary.is_as_published,
@@ -225,10 +234,10 @@ def tables(sides: SideBySide) -> list[TitledTable]:
 
 def _results(sides: SideBySide) -> TitledTable:
     confidence = words.share(CONFIDENCE, 1.0)
-    header = ("sweep", "layer", "task", "validation", "test", f"{confidence} interval", "noise", "by seed")
+    header = ("sweep", "layer", "task", "best", "test", f"{confidence} interval", "noise", "by seed")
     return TitledTable(
         "Sweeps",
-        (*header, *SIZES, "trials spent", "time", "state", "how"),
+        (*header, *SIZES, "trials spent", "elapsed", "compute", "state", "how"),
         [_line(result) for result in sides.results],
         [*_remarks(sides)],
     )
@@ -240,17 +249,25 @@ def _line(result: SweepResult) -> list[str]:
         result.sweep_id,
         result.layer,
         result.task,
-        words.number(result.validation),
+        _best(result.best),
         words.number(None if estimate is None else estimate.mean) + (MARK if result.doubts else ""),
         "–" if estimate is None else words.interval(estimate.low, estimate.high),
         "–" if estimate is None or not estimate.sources else noise(estimate.sources),
         ", ".join(map(words.number, result.values.values())) or "–",
         *size_cells(result.cost),
         _trials(result.spent),
-        words.duration(result.spent.seconds),
+        words.duration(result.spent.elapsed_seconds),
+        words.duration(result.spent.compute_seconds),
         result.state.lower(),
         "as published" if result.comparable else result.why_not,
     ]
+
+
+def _best(best: BestTrial | None) -> str:
+    """Format the value of a trial, with its number and state if it is not complete."""
+    if best is None or best.state == "COMPLETE":
+        return words.number(best and best.value)
+    return f"{words.number(best.value)} (trial {best.label}, {best.state.lower()})"
 
 
 def _trials(spent: Spent) -> str:

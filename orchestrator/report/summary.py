@@ -31,10 +31,12 @@ from orchestrator.ledger.sweeps.standing import (
     Improvement,
     SweepCost,
     TimeLeft,
+    as_best,
     best_so_far,
     cost,
     failure_groups,
     improvement,
+    leading,
     speed_and_rest,
     time_left_of,
 )
@@ -242,6 +244,8 @@ class Summary:
         details: Details of the first failure by cause; '' if nothing more is known.
         spending: Time by purpose.
         best: Best trial so far, running and pruned ones included, or None.
+        leading: Trial whose value stands for the sweep in lists and comparisons: the best complete one once
+            the sweep has ended, whether or not its checkpoint is kept, and `best` before.
         improvement: Last improvement of the search, or None without a value.
         cost: What the sweep has used, beside the limits of its budget.
         time_left: Range of the time left, or None if unknown or no driver has the sweep.
@@ -284,6 +288,7 @@ class Summary:
     details: Mapping[str, str]
     spending: TimeSpent
     best: BestTrial | None
+    leading: BestTrial | None
     improvement: Improvement | None
     cost: SweepCost
     time_left: TimeLeft | None
@@ -383,12 +388,20 @@ def summarise(history: History) -> Summary:
 
 
 def _standing(history: History) -> dict[str, Any]:
-    """Return best, improvement, cost, time left and failures of a sweep, as values of `Summary`."""
+    """Return the figures of a sweep that every view shows alike, as values of `Summary`."""
     search, sweep, now = history.search(), history.sweep, history.read_at
     attempts = [attempt for of_trial in history.attempts.values() for attempt in of_trial]
     states = Counter(str(trial.state) for trial in search)
     limit = max(len(search), most_trials(sweep.document))
     values = history.values_so_far() if history.has_best else {}
+    best, chosen = best_so_far(search, values, maximize=history.maximize), None
+    if history.has_best:
+        chosen = best_trial(
+            history.trials,
+            maximize=history.maximize,
+            violations=history.violations(),
+            racing=history.racing,
+        )
     left = None
     if now is not None and sweep.state == "RUNNING":
         rests = {
@@ -398,7 +411,8 @@ def _standing(history: History) -> dict[str, Any]:
         }
         left = time_left_of(sweep, history.trials, attempts, rests, trials_limit=limit, now=now)
     return {
-        "best": best_so_far(search, values, maximize=history.maximize),
+        "best": best,
+        "leading": leading(sweep.state, best, chosen and as_best(chosen, values[chosen.key])),
         "improvement": improvement(standing.history(search, values, maximize=history.maximize)),
         "cost": cost(sweep, attempts, states, trials_limit=limit, now=now),
         "time_left": left,

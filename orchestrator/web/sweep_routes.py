@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -41,13 +41,13 @@ SweepId = Annotated[str, Path(description="Whole ID of a sweep.", max_length=200
 SweepSort = Literal["created_at", "finished_at", "id", "state", "owner", "task", "best_value"]
 
 ANALYSIS_SECONDS = 30.0
-"""Age up to which a cached result or comparison is returned: it reads every report of the sweeps."""
+"""Age up to which a cached result is returned: it reads every report of the sweep."""
 
 ANALYSIS_FRESH_SECONDS = 5.0
-"""Age up to which a cached analysis is returned; an older one is read again in the background."""
+"""Age up to which a cached analysis or comparison is returned; an older one is renewed in the background."""
 
 ANALYSIS_PATIENCE_SECONDS = 0.5
-"""Longest wait for an analysis of which an older one exists."""
+"""Longest wait for an analysis or a comparison of which an older one exists."""
 
 DISK_SECONDS = 60.0
 """Age up to which the sizes of sweeps are returned again: every file is looked at."""
@@ -216,10 +216,17 @@ def compare(
     page: Annotated[bool, Query(description="Add an HTML page with the curves drawn.")] = False,
 ) -> ComparedSweeps:
     """Compare sweeps: results by seed, trials spent, established differences and published results."""
+
+    def version() -> Hashable:
+        found = tuple(map(app.version, sweep))
+        return None if None in found else found
+
     return app.cache.get(
         ("compare", *sweep, tuning, page),
         lambda: app.backend.compare(sweep, tuning=tuning, page=page),
-        fresh=ANALYSIS_SECONDS,
+        fresh=ANALYSIS_FRESH_SECONDS,
+        patience=ANALYSIS_PATIENCE_SECONDS,
+        version=version,
     )
 
 

@@ -264,6 +264,15 @@ def test_a_comparison_is_three_actions_away_from_the_list(screen: webdriver.Chro
         screen.find_element(By.CSS_SELECTOR, f"input[data-sweep='{sweep_id}']").click()
     screen.find_element(By.ID, "compare").click()
     assert in_view(screen, "#histories polyline.run-1"), "both curves"
+    url = f"/compare?sweep={RUNNING}&sweep={sweeps.SWEEP_ID}"
+    [table, *_] = client.get(url)["tables"]
+    named = dict(zip(table["header"], table["rows"][0], strict=True))
+    assert "running)" in named["best"]
+    cells = screen.find_elements(By.CSS_SELECTOR, f"#sweeps tr[data-key='{RUNNING}'] td")
+    assert named["best"] in [cell.text for cell in cells], "the words of `compare`"
+    browser.until("the results", lambda: screen.find_elements(By.CSS_SELECTOR, "#verdicts th"))
+    below = {cell.text for cell in screen.find_elements(By.CSS_SELECTOR, "#verdicts th")}
+    assert not below & {"best", "elapsed", "compute", "state"}, "each stands in the upper table alone"
 
 
 def test_how_good_a_trial_is_takes_no_action_on_its_page(screen: webdriver.Chrome, client: Client) -> None:

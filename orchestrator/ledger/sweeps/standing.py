@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.ledger.sweeps.records import (
+    FINISHED_SWEEP,
     FINISHED_TRIAL,
     UNFINISHED_TRIAL,
     AttemptRecord,
@@ -191,6 +192,20 @@ def as_best(trial: TrialRecord, so_far: ValueSoFar) -> BestTrial:
         trial.params,
         so_far.violation,
     )
+
+
+def leading(state: str, best: BestTrial | None, chosen: BestTrial | None) -> BestTrial | None:
+    """Return the trial whose value stands for a sweep in lists and comparisons, or None without one.
+
+    Args:
+        state: State of the sweep.
+        best: Its best trial so far.
+        chosen: Best trial among those that have reached their last step.
+
+    Returns:
+        `chosen` once the sweep has ended, and `best` before, or if none has reached its last step.
+    """
+    return (chosen if state in FINISHED_SWEEP else None) or best
 
 
 def history(

@@ -8,6 +8,7 @@ import { badge, fill, sweepAddress, sweepLink } from "./tables.js";
 
 const KINDS = 8; // classes of lines, each with its own colour and dashes
 const SWEEPS = [...new Set((new URLSearchParams(location.search).get("sweeps") ?? "").split(",").filter(Boolean))];
+const LIVE = new Set(["best", "elapsed", "compute", "state"]); // columns of the upper table, which is newer
 const addressOf = (sweeps) => `/compare?sweeps=${sweeps.map(encodeURIComponent).join(",")}`;
 
 const refresh = refresher(() => all([readHistories(), showProblem(readVerdicts)]));
@@ -15,7 +16,7 @@ const refresh = refresher(() => all([readHistories(), showProblem(readVerdicts)]
 async function readHistories() {
   const found = await Promise.all(SWEEPS.map((sweep) => request(`/sweeps/${encodeURIComponent(sweep)}/live`)));
   fill(element("sweeps"), found, ({ status }) => status.id, ({ status }) => [
-    sweepLink(status.id), badge(status.state), number(status.best_value), status.metric, settled(status.trials),
+    sweepLink(status.id), badge(status.state), best(status), status.metric, settled(status.trials),
     duration(status.cost?.elapsed_seconds), duration(status.cost?.compute_seconds), leaveOut(status.id),
   ]);
   const metric = found.find(({ status }) => status.metric !== null)?.status.metric ?? "";
@@ -30,6 +31,12 @@ async function readHistories() {
     across: isByTrial ? "trials, in the order of their ends" : "hours since the start", down: metric, isWhole: isByTrial,
     pick: (sweep) => location.assign(sweepAddress(sweep)), readout: "histories-at",
   });
+}
+
+// The value that stands for a sweep, as `compare` writes it: with its trial if that has not reached its last step.
+function best({ best_value: value, best_trial: key, best: so_far, chosen }) {
+  const { label, state } = [chosen, so_far].find((trial) => trial?.key === key) ?? {};
+  return state === undefined || state === "COMPLETE" ? number(value) : `${number(value)} (trial ${label}, ${state.toLowerCase()})`;
 }
 
 // The best value so far as steps: over trials, or over the hours at which they ended.
@@ -58,6 +65,7 @@ async function readVerdicts() {
 }
 
 function titled({ title, header, rows, sentences }) {
+  const shown = header.map((_, index) => index).filter((index) => title !== "Sweeps" || !LIVE.has(header[index]));
   const heading = document.createElement("h2");
   heading.textContent = title;
   const wide = document.createElement("div");
@@ -65,13 +73,13 @@ function titled({ title, header, rows, sentences }) {
   const table = document.createElement("table");
   table.setAttribute("aria-label", title);
   const head = table.createTHead().insertRow();
-  for (const name of header) {
+  for (const name of shown.map((index) => header[index])) {
     const cell = document.createElement("th");
     cell.scope = "col";
     cell.textContent = name;
     head.append(cell);
   }
-  fill(table.createTBody(), rows.map((row, index) => ({ row, index })), ({ index }) => index, ({ row }) => row);
+  fill(table.createTBody(), rows.map((row, index) => ({ row, index })), ({ index }) => index, ({ row }) => shown.map((cell) => row[cell]));
   wide.append(table);
   const below = sentences.map((sentence) => {
     const line = document.createElement("p");

@@ -12,16 +12,17 @@ from orchestrator.api.live import live
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.app import run_command
+from orchestrator.client.answers import ComparedSweeps
 from orchestrator.driver.publication import publication
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import CheckpointRecord
 from orchestrator.report.history import read
 from orchestrator.report.summary import summarise
-from orchestrator.report.words import number, time_left, used
+from orchestrator.report.words import duration, number, time_left, used
 from orchestrator.storage.paths import Paths
 from orchestrator.web.app_state import AppState
-from orchestrator.web.sweep_routes import all_sweeps, show_live
+from orchestrator.web.sweep_routes import all_sweeps, compare, show_live
 from tests import sweeps
 
 NOW = sweeps.CREATED + 400.0
@@ -63,6 +64,7 @@ def test_all_views_agree(
             ]
             assert run_command(["status", "--root", str(tmp_path)]) == 0
             printed = capsys.readouterr().out
+            compared = compare(app, [sweeps.SWEEP_ID])
     best, left = summary.best, summary.time_left
     assert best is not None
     assert left is not None
@@ -84,3 +86,45 @@ def test_all_views_agree(
     assert used(summary.cost) in note
     chosen = summary.chosen.row.value if summary.chosen else best.value
     assert number(chosen) in note
+    row = shown_row(compared)
+    assert row["best"] == f"{number(answered.status.best_value)} (trial 8, running)"
+    assert row["elapsed"] == duration(summary.cost.elapsed_seconds)
+    assert row["compute"] == duration(summary.cost.compute_seconds)
+    [result] = compared.document["results"]
+    assert result["best"] == asdict(best)
+    assert result["spent"]["elapsed_seconds"] == summary.cost.elapsed_seconds
+    assert result["spent"]["compute_seconds"] == summary.cost.compute_seconds
+
+
+def shown_row(compared: ComparedSweeps) -> dict[str, str]:
+    """Return the cells of the only sweep of a comparison by their headings."""
+    table = compared.tables[0]
+    [row] = table.rows
+    return dict(zip(table.header, row, strict=True))
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_the_views_of_an_ended_sweep_agree(tmp_path: Path, is_kept: bool) -> None:
+    """Its result stands for it, also after its checkpoints were removed, and not a better pruned trial."""
+    records = [*sweeps.trials(), sweeps.trial(8, "PRUNED", value=0.99)]
+    paths = sweeps.filled(tmp_path, records)
+    with closing(Ledger.open(paths.ledger_url)) as ledger:
+        with Lease(ledger, sweeps.SWEEP_ID) as lease:
+            lease.writer.set_sweep_state("COMPLETE")
+            if not is_kept:
+                for checkpoint in ledger.checkpoints(sweeps.SWEEP_ID):
+                    lease.writer.drop_checkpoint(checkpoint.trial_key, Path(checkpoint.path))
+        app = AppState(Workspace.at(tmp_path))
+        listed = show_live(app, sweeps.SWEEP_ID).status
+        compared = compare(app, [sweeps.SWEEP_ID])
+    assert listed.best is not None
+    assert (listed.best.label, listed.best_trial) == ("8", f"{sweeps.SWEEP_ID}-7")
+    [result] = compared.document["results"]
+    assert result["best"] == asdict(listed)["chosen"]
+    assert listed.cost is not None
+    row = shown_row(compared)
+    assert (row["best"], row["elapsed"], row["compute"]) == (
+        number(listed.best_value),
+        duration(listed.cost.elapsed_seconds),
+        duration(listed.cost.compute_seconds),
+    )
