@@ -219,12 +219,24 @@ class LocalBackend(Backend):
         )
 
     def result(self, sweep: str) -> SweepAnswer:
-        found = self._found(sweep).results().result()
-        return replace(found, test=finite(found.test))
+        from orchestrator.report.answer import answer, caveats, findings  # SciPy takes a while to import
+        from orchestrator.report.summary import summarise
+
+        summary = summarise(self._found(sweep).history())
+        chosen = summary.chosen
+        return SweepAnswer(
+            answer(summary).replace("**", ""),
+            findings(summary),
+            caveats(summary),
+            {} if chosen is None else finite(chosen.test),
+            None if chosen is None else chosen.checkpoint,
+        )
 
     def analysis(self, sweep: str) -> SweepAnalysis:
+        from orchestrator.report.analysis import analyse  # Optuna and SciPy take a while to import
+
         as_of = time.time()
-        found = self._found(sweep).results().analysis()
+        found = analyse(self._found(sweep).history())
         norms = [Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
         importances = [_row(ImportanceRow, importance) for importance in found.importances]
         return SweepAnalysis(

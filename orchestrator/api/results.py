@@ -14,12 +14,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from orchestrator.assignment import SIZE
-from orchestrator.client.answers import ComparedSweeps, SweepAnswer
+from orchestrator.client.answers import ComparedSweeps
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.export import tensorboard
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report.analysis import Analysis, analyse
-from orchestrator.report.answer import answer, caveats, findings
 from orchestrator.report.comparison import SideBySide, markdown, side_by_side, tables
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
@@ -59,22 +57,6 @@ class Results:
     def figure(self, name: str) -> go.Figure:
         """Return a figure of the report."""
         return figure(name, self.history, summarise(self.history))
-
-    def result(self) -> SweepAnswer:
-        """Return the chosen trial in sentences, and its checkpoint."""
-        summary = summarise(self.history)
-        chosen = summary.chosen
-        return SweepAnswer(
-            answer(summary).replace("**", ""),
-            findings(summary),
-            caveats(summary),
-            {} if chosen is None else dict(chosen.test),
-            None if chosen is None else chosen.checkpoint,
-        )
-
-    def analysis(self) -> Analysis:
-        """Return the findings and costs of the sweep so far."""
-        return analyse(self.history)
 
     def report(self, folder: Path, log_of: Callable[[str], Path]) -> ReportFiles:
         """Write the report; `log_of` returns the log of a trial by its key."""
