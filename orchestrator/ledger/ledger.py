@@ -339,6 +339,11 @@ class Ledger:
             found = payload["tags"].get(DESCRIPTION, found)
         return found
 
+    def registered_models(self, sweep_id: str) -> list[str]:
+        """Return the names of the registered models that a sweep has added a version to, by the outbox."""
+        rows = [opened(OUTBOX, row) for row in self._read(_MODELS, sweep_id=sweep_id)]
+        return sorted({row["payload"]["name"] for row in rows})
+
     def kept_points(self, sweep_id: str) -> list[Event]:
         """Return the points in the outbox."""
         rows = [opened(OUTBOX, row) for row in self._read(_KEPT_POINTS, sweep_id=sweep_id)]
@@ -660,4 +665,5 @@ _TAGS_OF_RUN = (
     )
     .order_by(OUTBOX.c.seq)
 )
+_MODELS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == "model")
 _KEPT_POINTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == POINTS)

@@ -89,18 +89,17 @@ def check_evaluations(sweep: SweepConfig, outcome: Outcome) -> None:
     best = best_trial(
         [trial for trial in outcome.trials if trial.role == "search"], maximize=sweep.direction == "maximize"
     )
-    chosen = [trial for trial in outcome.trials if trial.role == "confirmation" or trial == best]
+    # A confirmation that a person has stopped confirms nothing.
+    confirming = [
+        trial for trial in outcome.trials if trial.role == "confirmation" and not _is_stopped(trial)
+    ]
+    chosen = [*confirming, *([best] if best else [])]
     got = {
         evaluation.trial_key: (evaluation.step, evaluation.metrics["test/accuracy"])
         for evaluation in outcome.evaluations
     }
     # The simulated engine has one accuracy for both splits.
-    # A confirmation that a person has stopped before its first report has nothing to be evaluated.
-    expected = {
-        trial.key: (trial.best_step, trial.value)
-        for trial in chosen
-        if trial.best_step or not _is_stopped(trial)
-    }
+    expected = {trial.key: (trial.best_step, trial.value) for trial in chosen}
     require(got == expected, "evaluations", f"of test: {got}, undisturbed {expected}")
 
 

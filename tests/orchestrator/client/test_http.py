@@ -76,6 +76,9 @@ def test_the_newest_sweep_is_not_archived(client: Client, place: str) -> None:
     assert backend.status().id == QUEUED
     assert backend.trial("0").trial.key == f"{sweeps.SWEEP_ID}-0"
     with client.workspace.ledger() as ledger:
+        with ledger.writer() as connection:
+            connection.exec_driver_sql(f"UPDATE submission SET state = 'ENDED' WHERE sweep_id = '{QUEUED}'")
+            connection.commit()
         for each in everything:
             shelve(ledger, each, "archived", Asked("ada", "shelve", each))
     time.sleep(1.1)
