@@ -308,6 +308,7 @@ class LocalBackend(Backend):
                 key = _ask_about(ledger, sweep_id, trial, "stop", asked)
                 return Stopped(sweep_id, str(driver) if driver else None, key)
             submission = submissions.submission(ledger, sweep_id)
+            _check_unfinished(ledger.sweep(sweep_id), submission)
             if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
                 state = status.detailed(ledger, sweep_id, self.workspace).state
                 remedy = "`status` shows the state of a sweep."
@@ -507,6 +508,19 @@ def _trial(ledger: Ledger, sweep_id: str, key: str) -> TrialRecord:
     if found is None:
         raise no_trial(key)
     return found
+
+
+def _check_unfinished(record: SweepRecord | None, submission: submissions.Submission | None) -> None:
+    """Check that a sweep has not finished, although its driver or the service may not have noted that yet.
+
+    One that was extended continues, whether it waits or its driver has not reopened it.
+    """
+    if record is None or record.state not in FINISHED_SWEEP:
+        return
+    waits = submission is not None and submission.state == "QUEUED"
+    if not waits and (submission is None or submission.finished_before != record.finished_at):
+        must = "must not have finished to be stopped"
+        raise WrongState(record.id, must, record.state, "Extend it to continue.")
 
 
 def _ask_about(ledger: Ledger, sweep_id: str, label: str, decision: UserDecision, asked: Asked | None) -> str:

@@ -207,6 +207,8 @@ def _references(ledger: Ledger, sweep_id: str) -> Iterator[str]:
             yield f"warm_start of {other} learns from it"
         known = [str(each["source"]) for each in document.get("known", ())]
         yield from (f"known of {other} reads {source}" for source in known if sweep_id in source)
+    for name in ledger.registered_models(sweep_id):
+        yield f"a version of the registered model {name} is its checkpoint, and is removed with it"
     extended = sum(bool(trial.extensions) for trial in ledger.trials(sweep_id, role="search"))
     if extended:
         yield f"{counted(extended, 'trial was', 'trials were')} extended to more steps"

@@ -80,6 +80,5 @@ def _rows(settings: Sequence[NoticeSetting]) -> list[NoticeTarget]:
 def _note(workspace: Workspace, owner: str, actor: str | None, action: str, **detail: object) -> None:
     """Write an entry of the audit log, without the target's secret."""
     asked = Asked(actor or COMMAND_LINE, action, owner, detail)
-    with workspace.ledger(create=True) as ledger, ledger.writer() as connection:
-        asked.note(connection, ledger.now())
-        connection.commit()
+    with workspace.ledger(create=True) as ledger:
+        ledger.transact(lambda connection: asked.note(connection, ledger.now()))

@@ -31,7 +31,7 @@ from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
 from orchestrator.ledger.queue.submissions import Submission
-from orchestrator.ledger.sweeps.index import KnownSweep, differences, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.index import differences, earlier_of_file, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import (
@@ -123,7 +123,7 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
     0.41
 
     Args:
-        name: ID of the sweep or the beginning of it; the newest sweep if None.
+        name: ID of the sweep or the beginning of it; the newest sweep that is not archived if None.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
@@ -132,8 +132,8 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
-        known = known_sweeps(ledger)
-        return detailed(ledger, one_of(known, name) if name is not None else _newest(known), workspace)
+        sweep_id = _newest(ledger) if name is None else one_of(known_sweeps(ledger), name)
+        return detailed(ledger, sweep_id, workspace)
 
 
 def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedStatus:
@@ -467,7 +467,9 @@ def state_without_driver(submission: Submission, system: System) -> tuple[str, s
     return "QUEUED", cause
 
 
-def _newest(known: Mapping[str, KnownSweep]) -> str:
-    if not known:
+def _newest(ledger: Ledger) -> str:
+    shelves = shelved(ledger)
+    since = {name: known.since for name, known in known_sweeps(ledger).items() if name not in shelves}
+    if not since:
         raise no_sweeps()
-    return max(known, key=lambda sweep_id: known[sweep_id].since)
+    return max(since, key=lambda sweep_id: since[sweep_id])

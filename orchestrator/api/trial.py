@@ -24,6 +24,7 @@ from orchestrator.errors import BadInput, NoStore
 from orchestrator.export import folder as export_folder
 from orchestrator.export.folder import export_saved
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.shelf import shelved
 from orchestrator.ledger.sweeps.index import begun
 from orchestrator.ledger.sweeps.records import (
     SIMILARITY,
@@ -159,7 +160,7 @@ class Trial:
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
-            return cls(trial_named(ledger, key_named(begun(ledger), name)), workspace)
+            return cls(trial_named(ledger, key_named(begun(ledger), shelved(ledger), name)), workspace)
 
     def __repr__(self) -> str:
         return f"Trial({self.key!r}, {self.state}, value={self.value})"

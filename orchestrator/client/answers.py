@@ -511,7 +511,7 @@ class Deletion:
         files: Number of files and folders outside the ledger, checkpoints in a store included as one.
         bytes: Size of all of them together.
         mlflow_runs: Number of its runs in MLflow.
-        referred_by: What refers to it, one phrase each.
+        referred_by: What refers to it, one phrase each: other sweeps, extended trials, registered models.
     """
 
     id: str

@@ -401,7 +401,7 @@ class ApiBackend(Backend):
     def _sweep(self, name: str | None) -> str:
         """Return the path of a sweep, or of the newest one."""
         if name is None:
-            newest = self.call("GET", "/sweeps?limit=1&archived=any")["sweeps"]
+            newest = self.call("GET", "/sweeps?limit=1")["sweeps"]
             if not newest:
                 raise no_sweeps()
             return f"/sweeps/{quote(newest[0]['id'], safe='')}"
@@ -427,8 +427,9 @@ class ApiBackend(Backend):
 
     def _trial(self, name: str, below: str = "", **query: int) -> str:
         """Return the path of a trial."""
-        begun = [row.id for row in self._listed({"archived": "any"}) if row.metric is not None]
-        key = key_named(begun, name)
+        rows = [row for row in self._listed({"archived": "any"}) if row.metric is not None]
+        begun, archived = [row.id for row in rows], [row.id for row in rows if row.shelf is not None]
+        key = key_named(begun, archived, name)
         number = trial_label(key).removeprefix("c")
         if not number.isdigit() or sweep_id_of(key) not in begun:
             raise no_trial(key)

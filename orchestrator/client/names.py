@@ -45,8 +45,9 @@ def check_word(where: str, word: str, words: Sequence[str]) -> None:
 
 
 def no_sweeps() -> NotFound:
-    """Return the error of a request for the newest sweep of an empty ledger."""
-    return NotFound("the ledger", "has no sweeps", "", "Submit a sweep first.")
+    """Return the error of a request for the newest sweep of a ledger that lists none."""
+    must, remedy = "has no sweeps that are not archived", "Submit a sweep first, or name an archived one."
+    return NotFound("the ledger", must, "", remedy)
 
 
 def no_trial(key: str, keys: Sequence[str] = ()) -> NotFound:
@@ -59,18 +60,22 @@ def no_trial(key: str, keys: Sequence[str] = ()) -> NotFound:
     return NotFound(key[:80] or "TRIAL", "is not the key of a trial", "", remedy)
 
 
-def key_named(ids: Sequence[str], name: str) -> str:
+def key_named(ids: Sequence[str], archived: Collection[str], name: str) -> str:
     """Return the key of a trial, which may not exist, from a shortened name.
 
-    >>> key_named(["listops-0a1b2c3d"], "c2")
-    'listops-0a1b2c3d-c2'
+    >>> key_named(["copying-0badcafe", "listops-0a1b2c3d"], ["listops-0a1b2c3d"], "c2")
+    'copying-0badcafe-c2'
 
     Args:
         ids: IDs of the sweeps, the newest last.
+        archived: IDs of those that are archived or deleted, none of which counts as the newest.
         name: Key in which the ID of the sweep may be shortened, or number in the newest sweep, with a `c`
             before the number of a confirmation.
     """
     label, before = trial_label(name), sweep_id_of(name)
-    if not re.fullmatch(r"c?[0-9]+", label) or before in ids or not ids:
+    if not re.fullmatch(r"c?[0-9]+", label) or before in ids:
         return name
-    return f"{one_of(ids, before) if before else ids[-1]}-{label}"
+    newest = next((sweep_id for sweep_id in reversed(ids) if sweep_id not in archived), None)
+    if not (ids if before else newest):
+        return name
+    return f"{one_of(ids, before) if before else newest}-{label}"

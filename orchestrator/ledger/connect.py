@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, DisconnectionError, OperationalError
 
 from orchestrator.errors import BadInput, Damaged, NoDatabase, NoSpace
@@ -228,6 +228,33 @@ def begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later cannot wait for a lock; IMMEDIATE takes it at once.
     writing = connection.get_execution_options().get(WRITING, False)
     command(connection, "BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def transaction_number(connection: Connection) -> str:
+    """Return the number of the current transaction of PostgreSQL, for `is_committed`."""
+    return str(connection.execute(_NUMBER).scalar_one())
+
+
+def is_committed(connection: Connection, number: str) -> bool:
+    """Return True if an earlier transaction of PostgreSQL was committed, and False if it was not.
+
+    Source: PostgreSQL's manual, 9.27 System Information Functions, `pg_xact_status`.
+
+    Args:
+        connection: Another connection than that of the transaction.
+        number: Number of the transaction.
+
+    Raises:
+        OperationalError: The transaction has not ended yet, as its server has not noticed the loss.
+    """
+    status = connection.execute(_STATUS, {"number": number}).scalar_one()
+    if status == "in progress":
+        raise OperationalError(str(_STATUS), {}, ConnectionError("the last transaction has not ended yet"))
+    return bool(status == "committed")
+
+
+_NUMBER = text("SELECT CAST(pg_current_xact_id() AS text)")
+_STATUS = text("SELECT pg_xact_status(CAST(:number AS xid8))")
 
 
 class DatabaseOutages:

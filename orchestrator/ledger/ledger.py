@@ -32,8 +32,10 @@ from orchestrator.ledger.connect import (
     connect,
     database_file,
     flush,
+    is_committed,
     is_file,
     parse,
+    transaction_number,
     with_retries,
 )
 from orchestrator.ledger.holder import Token, busy
@@ -337,6 +339,11 @@ class Ledger:
             found = payload["tags"].get(DESCRIPTION, found)
         return found
 
+    def registered_models(self, sweep_id: str) -> list[str]:
+        """Return the names of the registered models that a sweep has added a version to, by the outbox."""
+        rows = [opened(OUTBOX, row) for row in self._read(_MODELS, sweep_id=sweep_id)]
+        return sorted({row["payload"]["name"] for row in rows})
+
     def kept_points(self, sweep_id: str) -> list[Event]:
         """Return the points in the outbox."""
         rows = [opened(OUTBOX, row) for row in self._read(_KEPT_POINTS, sweep_id=sweep_id)]
@@ -440,12 +447,32 @@ class Ledger:
 
         return self.retried(attempt)
 
-    def transact(self, write: Callable[[Connection], Result]) -> Result:
-        """Run changes in one transaction, and retry it within bounds."""
+    def transact(
+        self,
+        write: Callable[[Connection], Result],
+        commit: Callable[[Connection, Result], None] = lambda connection, _: connection.commit(),
+    ) -> Result:
+        """Run a change without a lease in one transaction, and retry it within bounds until it is made once.
+
+        A server that is lost at the commit may have made the change, although it has not acknowledged it. It
+        is asked before the change is tried again, because many changes differ when they are made twice: a
+        row would be added again, and what a user asks for would no longer be possible.
+
+        Args:
+            write: The change; only the effects of one call are committed.
+            commit: Function that commits the result of `write`.
+        """
+        tried: tuple[str, Result] | None = None
 
         def attempt() -> Result:
-            with self.writer() as connection, connection.begin():
-                return write(connection)
+            nonlocal tried
+            with self.writer() as connection:
+                if tried is not None and is_committed(connection, tried[0]):
+                    return tried[1]
+                result = write(connection)
+                tried = None if self.is_file else (transaction_number(connection), result)
+                commit(connection, result)
+                return result
 
         with self.in_place():
             return self.retried(attempt)
@@ -638,4 +665,5 @@ _TAGS_OF_RUN = (
     )
     .order_by(OUTBOX.c.seq)
 )
+_MODELS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == "model")
 _KEPT_POINTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == POINTS)

@@ -4,6 +4,7 @@
   point. `MlflowClient` would need one call a curve: 29 s for 200 runs of 12 curves with 100 points, where one
   query a run takes 0.3 s. It also creates a missing database, and takes 2.6 s to import.
 - The addresses of MLflow's pages, because no link to a set of charts is documented.
+- The methods of MLflow's database by which `run_removal` deletes runs and models for good.
 - The tag `mlflow.experimentKind`, without which the pages of an experiment open on traces of chats.
 
 `tests/orchestrator/tracking/test_mlflow_private.py` fails when one of these changes. This module does not

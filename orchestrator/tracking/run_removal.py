@@ -1,19 +1,26 @@
-"""Permanent deletion of runs in MLflow, with their artifacts.
+"""Permanent deletion of runs in MLflow, with their artifacts and the models that were registered from them.
 
     python -m orchestrator.tracking.run_removal < request.json        {"uri": ..., "runs": [...]}
 
-It has a process of its own, because MLflow's command sets the tracking URI of its process and of those that
-this process starts. The request comes on standard input, because a URI may hold a password.
+It has a process of its own, because artifacts that a server stores are found by the tracking URI of the
+process. The request comes on standard input, because a URI may hold a password.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-from mlflow import cli
+import mlflow
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.tracking import MlflowClient
+from mlflow.tracking._tracking_service.utils import _get_store
+from mlflow.utils.file_utils import local_file_uri_to_path
 
 from orchestrator.tracking.address import is_server
 from orchestrator.tracking.database import connect
@@ -22,30 +29,59 @@ from orchestrator.tracking.database import connect
 def remove_runs(uri: str, run_ids: Collection[str]) -> None:
     """Delete runs of MLflow; those that do not exist any more are left out.
 
-    A database forgets them at once, with their artifacts. A server marks them as deleted, as its API permits
-    no more, and its operator removes them with `mlflow gc`.
+    A database forgets them at once, with their artifacts and models. A server marks both as deleted, as its
+    API permits no more, and its operator removes them with `mlflow gc`. Either forgets their versions of
+    registered models, whose files these were, and a registered model without another version.
 
     Args:
         uri: Tracking URI.
         run_ids: IDs of the runs.
     """
-    client, known = connect(uri), []
+    mlflow.set_tracking_uri(uri)
+    client = connect(uri)
     for run_id in sorted(run_ids):
-        try:
+        for version in client.search_model_versions(f"run_id = '{run_id}'"):
+            _remove_version(client, version)
+        with _unless_missing():
             run = client.get_run(run_id)
-        except MlflowException as error:
-            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-                continue
+            for output in run.outputs.model_outputs if run.outputs else ():
+                with _unless_missing():
+                    _remove_model(client, uri, output.model_id)
+            if run.info.lifecycle_stage == "active":
+                client.delete_run(run_id)
+            if not is_server(uri):
+                # Not by `mlflow gc`, which also removes every experiment and model that anybody has deleted.
+                get_artifact_repository(run.info.artifact_uri).delete_artifacts()
+                _get_store(uri)._hard_delete_run(run_id)
+
+
+def _remove_version(client: MlflowClient, version: ModelVersion) -> None:
+    with _unless_missing():
+        client.delete_model_version(version.name, version.version)
+    if not client.search_model_versions(f"name = '{version.name}'", max_results=1):
+        with _unless_missing():
+            client.delete_registered_model(version.name)
+
+
+def _remove_model(client: MlflowClient, uri: str, model_id: str) -> None:
+    location = client.get_logged_model(model_id).artifact_location
+    client.delete_logged_model(model_id)
+    if not is_server(uri):
+        get_artifact_repository(location).delete_artifacts()
+        _get_store(uri)._hard_delete_logged_model(model_id)
+        with suppress(OSError, MlflowException):  # the folder may be elsewhere, or hold other models
+            for folder in list(Path(local_file_uri_to_path(location)).parents)[:2]:
+                folder.rmdir()
+
+
+@contextmanager
+def _unless_missing() -> Iterator[None]:
+    """End a `with` block without an error if MLflow does not know what it names."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        if run.info.lifecycle_stage == "active":
-            client.delete_run(run_id)
-        known.append(run_id)
-    if not known or is_server(uri):
-        return
-    cli.gc.main(
-        ["--backend-store-uri", uri, "--tracking-uri", uri, "--run-ids", ",".join(known)],
-        standalone_mode=False,
-    )
 
 
 if __name__ == "__main__":

@@ -196,6 +196,16 @@ def test_stop_needs_a_driver_and_writes_a_request(tmp_path: Path) -> None:
         assert asked_to_stop(ledger, sweep.id) == socket.gethostname()
 
 
+def test_a_finished_sweep_whose_driver_has_not_left_is_not_to_be_stopped(tmp_path: Path) -> None:
+    sweep = Sweep.from_dict(DOCUMENT, name="space", root=tmp_path)
+    ledger = _record(sweep, tmp_path)
+    with Lease(ledger, sweep.id) as lease:
+        lease.writer.set_sweep_state("COMPLETE")
+        with pytest.raises(BadInput, match=r"must not have finished to be stopped \(got COMPLETE\)"):
+            sweep.stop()
+        assert asked_to_stop(ledger, sweep.id) is None
+
+
 def test_only_failed_trials_are_retried(sweep: Sweep) -> None:
     assert sweep.failed() == ()
     with pytest.raises(BadInput, match="has no failed trials to retry"):

@@ -7,7 +7,7 @@ attempt ends or trains on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -83,6 +83,7 @@ class Cluster:
         taken_at: Time when a worker began to hold resources, by attempt.
         ended_at: Time when a worker ended, by attempt.
         is_stopping: Whether the driver that runs has published a stop request.
+        asked: Attempts that it has asked to end, if not all of them.
         on_outcome: Function that is called with each outcome of a worker.
         latency: Longest time that a message takes.
         repeats: Whether a driver treats each message twice.
@@ -97,6 +98,7 @@ class Cluster:
     taken_at: dict[str, float] = field(default_factory=dict)
     ended_at: dict[str, float] = field(default_factory=dict)
     is_stopping: bool = False
+    asked: Collection[str] = frozenset()
     on_outcome: Callable[[str, Outcome], None] = lambda attempt_id, outcome: None
     latency: float = LATENCY_SECONDS
     repeats: bool = False
@@ -119,7 +121,7 @@ class Cluster:
 
     def may_begin(self, channel: Channel, attempt_id: str) -> bool:
         """Return False if an attempt must stop before it begins; see `orchestrator.training.process`."""
-        return not self.is_stopping
+        return not self.is_stopping and attempt_id not in self.asked
 
     def free(self) -> list[Node]:
         """Return the nodes with room."""
@@ -229,7 +231,7 @@ class Tune:
         """Run attempts until the session has finished."""
         kernel, session = self._kernel, self.session
         ticked, pause = kernel.now, TICK_SECONDS
-        self._cluster.is_stopping = False
+        self._cluster.is_stopping, self._cluster.asked = False, frozenset()
         while not session.finished:
             self._launch()
             if not self._messages:
@@ -241,17 +243,18 @@ class Tune:
             if kernel.now - ticked >= pause:
                 ticked, pause = kernel.now, min(2 * pause, LONGEST_TICK_SECONDS)
                 tick()
-                if session.stopped is not None:
-                    self._publish_stop()
+                self._publish_stops()
                 for attempt_id in session.silent(self._deadline):
                     session.condemn(attempt_id, "hung")
                     kernel.kill(self.actors[attempt_id].process)
 
-    def _publish_stop(self) -> None:
-        """Let each worker learn, when it looks next, that it must save and end, or not begin."""
-        self._cluster.is_stopping = True
-        for actor in self.actors.values():
-            self._kernel.after(self._kernel.random.random() * POLL_SECONDS, actor.worker.stop)
+    def _publish_stops(self) -> None:
+        """Let the workers that must save and end, or not begin, learn that when they look next."""
+        self._cluster.is_stopping, overdue = self.session.stopped is not None, self.session.overdue
+        self._cluster.asked = frozenset(overdue)
+        for attempt_id, actor in self.actors.items():
+            if self._cluster.is_stopping or attempt_id in overdue:
+                self._kernel.after(self._kernel.random.random() * POLL_SECONDS, actor.worker.stop)
 
     def _launch(self) -> None:
         if (assignment := self.session.next_assignment()) is not None:
@@ -287,12 +290,15 @@ class Tune:
             self._kernel.kill(actor.process)
             return
         trial: Any = KeyedTrial(attempt_id)
-        stops = outcome.done or (self.session.stopped is not None and not outcome.training)
+        is_stopped = self.session.stopped is not None or self.session.sheds(attempt_id)
+        stops = outcome.done or (is_stopped and not outcome.training)
         decision = "" if stops else self._scheduler.on_trial_result(None, trial, result)
         self._tell(self.session.reported, attempt_id, outcome)
         if stops or decision == TrialScheduler.STOP:
             del self.actors[attempt_id]
             self._kernel.kill(actor.process)
+            if stops:
+                self._scheduler.on_trial_complete(None, trial, result)
             self._tell(self.session.completed, attempt_id)
         else:
             actor.worker.ask()

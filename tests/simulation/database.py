@@ -55,6 +55,7 @@ class Database:
         url: Url of the file.
         down: Whether it does not answer.
         writer: The connection that holds the write lock.
+        transactions: The numbers of a server's transactions that were asked for, and how they ended.
         on_commit: Function that is called after each commit with the process and the labels of its statements
             that wrote.
     """
@@ -67,6 +68,7 @@ class Database:
         self._connections: list[_Connection] = []
         self._closed: list[_Connection] = []
         self._looks: list[sqlite3.Connection] = []
+        self.transactions: dict[str, str] = {}
         self.free = Signal()
         self.on_commit: Callable[[Process, list[str]], None] = lambda process, statements: None
         self.reopen()
@@ -218,11 +220,14 @@ class _Connection(_Handed):
         self.database, self.identity = database, identity
         self.create_function("clock_timestamp", 0, lambda: EPOCH + database.kernel.now)
         self.create_function("strftime", 2, lambda _, moment: moment)
+        self.create_function("pg_current_xact_id", 0, self._number)
+        self.create_function("pg_xact_status", 1, lambda number: database.transactions[str(number)])
 
     def open(self, process: Process) -> None:
         """Begin a session of a process."""
         self.owner = process
         self.written: list[str] = []
+        self.number: str | None = None
         self.idle_since = math.inf  # until its first statement
         self.ended = False
 
@@ -270,6 +275,12 @@ class _Connection(_Handed):
             self.database.kernel.trace(f"finds the idle transaction of {self.owner.name} ended")
             self._end()
 
+    def _number(self) -> str:
+        """Return the number of this transaction, as a server does that will be asked for its end."""
+        self.number = str(len(self.database.transactions) + 1)
+        self.database.transactions[self.number] = "in progress"
+        return self.number
+
     def _end(self) -> None:
         self.ended = True
         super().rollback()
@@ -286,8 +297,10 @@ class _Connection(_Handed):
                 raise _locked(is_server=database.is_server)
         database.writer = self
 
-    def _forget(self) -> None:
+    def _forget(self, end: str = "aborted") -> None:
         self.written = []
+        if self.number is not None:
+            self.database.transactions[self.number], self.number = end, None
         if self.database.writer is self:
             self.database.writer = None
             self.database.kernel.send(self.database.free)
@@ -298,7 +311,7 @@ class _Connection(_Handed):
         self._reach()
         super().commit()
         written = self.written
-        self._forget()
+        self._forget("committed")
         if written:
             database.kernel.trace(f"committed {', '.join(written)}")
             self.owner.commits += 1

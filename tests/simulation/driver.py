@@ -187,7 +187,8 @@ class Driver:
             busy_wait=60.0,
             clock=ledger.system.monotonic,
         )
-        scheduler = schedulers.build(sweep, reports)
+        session.take_requests()
+        scheduler = schedulers.build(sweep, reports, exempt=session.exempt)
         session.settle_stopped(scheduler.stopped)
         session.follow(scheduler.rungs)
         self.tune = Tune(kernel, self.cluster, self.machine, session, scheduler, SILENCE_SECONDS)

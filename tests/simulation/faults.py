@@ -20,6 +20,9 @@ WORLD_SECONDS = 40
 REQUEST = "request to try"
 """A request of a person to try a setting, which is no fault, but comes at any time."""
 
+TRIAL_REQUEST = "request about a trial"
+"""A request of a person to stop a trial, or to exempt it from early stopping, which is no fault either."""
+
 TRAINING_SECONDS = range(3, 11)
 """Times at which attempts are likely to train and their driver to wait for a report."""
 
@@ -94,9 +97,16 @@ class Fault:
         return f"{self.kind}, {when}{lasting}"
 
 
-def requested(rng: random.Random, count: int) -> list[Fault]:
-    """Return the requests to try settings, most of them before the last trial is proposed."""
-    return [Fault(REQUEST, "world", rng.randrange(WORLD_SECONDS // 2)) for _ in range(count)]
+def requested(rng: random.Random, settings: int, trials: int) -> list[Fault]:
+    """Return the requests of people, most of those to try settings before the last trial is proposed.
+
+    Args:
+        rng: Rng of the seed.
+        settings: Number of settings to try.
+        trials: Number of requests about single trials.
+    """
+    wanted = [Fault(REQUEST, "world", rng.randrange(WORLD_SECONDS // 2)) for _ in range(settings)]
+    return [*wanted, *(Fault(TRIAL_REQUEST, "world", rng.randrange(WORLD_SECONDS)) for _ in range(trials))]
 
 
 def drawn(rng: random.Random, severity: Severity, *, is_alone: bool) -> list[Fault]:

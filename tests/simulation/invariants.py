@@ -26,6 +26,7 @@ from orchestrator.schedule.keyed import NO_CONTROLLER, KeyedTrial
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from tests.simulation.population import copies_of, reports_of
+from tests.simulation.steps import RequestedDecision
 from tests.simulation.sweeps import Variant
 from tests.simulation.tracking import Run
 from tests.simulation.violation import require
@@ -88,7 +89,11 @@ def check_evaluations(sweep: SweepConfig, outcome: Outcome) -> None:
     best = best_trial(
         [trial for trial in outcome.trials if trial.role == "search"], maximize=sweep.direction == "maximize"
     )
-    chosen = [trial for trial in outcome.trials if trial.role == "confirmation" or trial == best]
+    # A confirmation that a person has stopped confirms nothing.
+    confirming = [
+        trial for trial in outcome.trials if trial.role == "confirmation" and not _is_stopped(trial)
+    ]
+    chosen = [*confirming, *([best] if best else [])]
     got = {
         evaluation.trial_key: (evaluation.step, evaluation.metrics["test/accuracy"])
         for evaluation in outcome.evaluations
@@ -116,6 +121,28 @@ def check_completeness(sweep: SweepConfig, outcome: Outcome) -> None:
             "ends",
             f"{trial.key} is COMPLETE at step {trial.step}",
         )
+
+
+def _is_stopped(trial: TrialRecord) -> bool:
+    """Return True if a person has stopped a trial."""
+    return trial.state == "PRUNED" and trial.decided_by("stop") is not None
+
+
+def check_trial_requests(outcome: Outcome, requested: Mapping[str, RequestedDecision]) -> None:
+    """Check that decisions of people about trials were obeyed, and that nobody else has decided.
+
+    A trial may reach its last step before its driver learns of a request to stop it.
+    """
+    for trial in outcome.trials:
+        for decision in ("stop", "exempt"):
+            asked = requested.get(trial.key)
+            is_asked = asked is not None and asked.decision == decision
+            require(trial.decided_by(decision) is None or is_asked, "requests", f"nobody asked: {trial}")
+        if trial.decided_by("stop"):
+            ended = trial.state == "COMPLETE" or str(trial.cause).startswith("stopped at step")
+            require(ended, "requests", f"{trial.key} is {trial.state} ({trial.cause}), a person stopped it")
+        if trial.decided_by("exempt"):
+            require(trial.state == "COMPLETE", "requests", f"{trial.key} is {trial.state}, it was exempt")
 
 
 def check_work(sweep: SweepConfig, outcome: Outcome, faults: int) -> None:
@@ -174,8 +201,9 @@ def check_mlflow(sweep: SweepConfig, outcome: Outcome, runs: Sequence[Run]) -> N
         curves = events.curves(evaluation.metrics)
         expected[evaluation.trial_key] += [(name, value, evaluation.step) for name, value in curves.items()]
     for trial in outcome.begun():
-        expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
-    unbegun = {trial.key for trial in outcome.trials} - {trial.key for trial in outcome.begun()}
+        if trial.value is not None:  # else a person has stopped it before its first report
+            expected[trial.key].append((events.OBJECTIVE, trial.value, trial.step))
+    unbegun = {trial.key for trial in outcome.trials if not (trial.attempts or _is_stopped(trial))}
     for key, points in expected.items():
         runs_of_key = of_trial.pop(key, [])
         require(len(runs_of_key) == 1, "MLflow", f"{key} has {len(runs_of_key)} runs")
@@ -199,7 +227,7 @@ def check_ending(sweep: SweepConfig, variant: Variant, outcome: Outcome, reason:
     ended.sort(key=lambda trial: (trial.finished_at or 0.0, trial.number))
     decided = _end_of_search(sweep, ended)
     require(reason == decided, "ending", f"the sweep says {reason!r}, its trials {decided!r}")
-    unbegun = [trial for trial in outcome.trials if not trial.attempts]
+    unbegun = [trial for trial in outcome.trials if not (trial.attempts or _is_stopped(trial))]
     require(not unbegun or decided is not None, "ending", f"never begun: {[t.key for t in unbegun]}")
     if decided is None:
         wanted, got = budget.trials, sum(trial.role == "search" for trial in outcome.trials)
@@ -283,7 +311,8 @@ def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undi
                 f"{key} is {got.get(key)}, undisturbed {expected.get(key)}",
             )
         return
-    rule = schedulers.build(sweep, ())
+    exempt = {trial.key for trial in outcome.trials if trial.decided_by("exempt")}
+    rule = schedulers.build(sweep, (), exempt=exempt)
     stopped: dict[str, int] = {}
     for report in sorted(outcome.reports, key=lambda report: report.at):
         key, step = report.trial_key, report.step
@@ -296,6 +325,8 @@ def check_decisions(sweep: SweepConfig, variant: Variant, outcome: Outcome, undi
         if decision == TrialScheduler.STOP:
             stopped.setdefault(key, step)
     for trial in outcome.trials:
+        if _is_stopped(trial):
+            continue
         pruned_at = trial.step if trial.state == "PRUNED" else None
         require(
             stopped.get(trial.key) == pruned_at,

@@ -32,6 +32,7 @@ from tests.simulation.steps import (
     Interrupted,
     Requests,
     StopRequests,
+    TrialRequests,
 )
 from tests.simulation.sweeps import Variant, config, template
 from tests.simulation.training import evaluating
@@ -60,7 +61,7 @@ def simulate(seed: int, size: str = "short", faults: Sequence[Fault] | None = No
     variant = rng.choice(SIZES[size].variants)
     if faults is None:
         faults = drawn_faults.drawn(rng, SIZES[size].severity, is_alone=variant.is_alone)
-        faults += drawn_faults.requested(rng, variant.requests)
+        faults += drawn_faults.requested(rng, variant.requests, variant.trial_requests)
     with collecting_afterwards():
         return _Simulation(Result(seed, size, variant, faults)).run()
 
@@ -113,6 +114,7 @@ class _Simulation:
             StopRequests(kernel, world.database),
             Interrupted(world.database),
             Requests(world.database, world.requested, world.acknowledged),
+            TrialRequests(world.database, world.trial_requests),
             Charges(kernel, world.database, world.cluster, world.strikes.excused, is_timed=not kinds & LATE),
         )
 
@@ -214,6 +216,7 @@ class _Simulation:
         invariants.check_ending(self._sweep, self._result.variant, outcome, state and state.reason)
         invariants.check_values(self._sweep, outcome)
         invariants.check_evaluations(self._sweep, outcome)
+        invariants.check_trial_requests(outcome, self._world.trial_requests)
         invariants.check_work(self._sweep, outcome, self._world.strikes.count)
         invariants.check_mlflow(self._sweep, outcome, list(self._world.mlflow.runs.values()))
         expected = undisturbed(self._result.variant) if self._result.faults else outcome

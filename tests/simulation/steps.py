@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.assignment import Outcome
+from orchestrator.ledger.sweeps.records import UserDecision
 from orchestrator.session.limits import ALLOWED_RETRIES
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
@@ -160,6 +162,59 @@ class Requests:
                 "requests",
                 f"{rate:g} waits or has a trial {rates.count(rate)} times {when}, requested once",
             )
+
+
+@dataclass
+class RequestedDecision:
+    """Request of a person about a trial.
+
+    Attributes:
+        decision: Decision of the person.
+        is_acknowledged: Whether the person knows that it was accepted.
+    """
+
+    decision: UserDecision
+    is_acknowledged: bool = False
+
+
+class TrialRequests:
+    """Checks that a request about a trial waits or is recorded, and that a stopped trial is not launched.
+
+    Args:
+        database: Database of the ledger.
+        requested: Requests so far, by trial.
+    """
+
+    def __init__(self, database: Database, requested: Mapping[str, RequestedDecision]) -> None:
+        self._database, self._requested = database, requested
+        self._attempts: dict[str, int] = {}  # attempts of each stopped trial when its stop was recorded
+
+    def lose(self) -> None:
+        """Check what is left; a decision that was not flushed waits again as a request."""
+        self._attempts.clear()
+        self._check("after a loss")
+
+    def check(self, process: Process, written: list[str]) -> None:
+        """Check the requests after a commit that may change them."""
+        if any(label.endswith((" trial", " trial_request", " attempt")) for label in written):
+            self._check(f"after a commit of {process.name}")
+
+    def _check(self, when: str) -> None:
+        if not self._requested:
+            return
+        waiting = {key for (key,) in self._database.rows("SELECT trial_key FROM trial_request")}
+        columns = "key, attempts, system_attrs, finished_at IS NOT NULL"
+        trials = {key: row for key, *row in self._database.rows(f"SELECT {columns} FROM trial")}
+        for key, request in self._requested.items():
+            if key not in trials:  # it is lost, and its number will be another trial
+                continue
+            attempts, attrs, has_ended = trials[key]
+            is_recorded = request.decision in json.loads(attrs)
+            lost = request.is_acknowledged and not (is_recorded or has_ended or key in waiting)
+            require(not lost, "requests", f"{request.decision} {key} is lost {when}")
+            if is_recorded and request.decision == "stop":
+                most = self._attempts.setdefault(key, attempts)
+                require(attempts <= most, "requests", f"{key} is launched {when}, a person has stopped it")
 
 
 class Charges:

@@ -72,6 +72,7 @@ class Variant:
         reports: Reports of each trial that is not stopped.
         ends: Further entries of the budget, which end the search early.
         requests: Settings that a person asks the sweep to try while it runs.
+        trial_requests: Requests of a person to stop a trial, or to exempt it from early stopping.
     """
 
     sampler: str
@@ -83,6 +84,7 @@ class Variant:
     reports: int
     ends: str = ""
     requests: int = 0
+    trial_requests: int = 0
 
     @property
     def is_population(self) -> bool:
@@ -163,7 +165,7 @@ def endings(trials: int, confirmed_trials: int) -> Sequence[Variant]:
 
 
 def requests(trials: int, confirmed_trials: int) -> Sequence[Variant]:
-    """Return sweeps of which a person requests settings, with each sampler and two stopping rules.
+    """Return sweeps of which people request settings or the end of trials, with two samplers and rules.
 
     Args:
         trials: Trials of a search without confirmations.
@@ -171,8 +173,18 @@ def requests(trials: int, confirmed_trials: int) -> Sequence[Variant]:
     """
     layouts = ((1, 0, True), (1, 1, False), (2, 1, True), (2, 0, False))
     return [
-        Variant(sampler, rule, *layout, confirmed_trials if layout[1] else trials, 2, requests=count)
-        for sampler, rule, layout, count in product(SAMPLERS, SCHEDULERS[:2], layouts, (1, 3))
+        Variant(
+            sampler,
+            rule,
+            *layout,
+            confirmed_trials if layout[1] else trials,
+            2,
+            requests=settings,
+            trial_requests=ended,
+        )
+        for sampler, rule, layout, (settings, ended) in product(
+            SAMPLERS, SCHEDULERS[:2], layouts, ((1, 2), (3, 0))
+        )
     ]
 
 

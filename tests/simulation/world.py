@@ -12,8 +12,10 @@ from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, UserDecision, is_confirmation
 from orchestrator.session.attempts import LEAVE_SECONDS
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
@@ -22,9 +24,10 @@ from orchestrator.upkeep.recovery import recover
 from tests.simulation.cluster import Cluster, Node
 from tests.simulation.database import Database
 from tests.simulation.driver import Driver
-from tests.simulation.faults import REQUEST, Fault
+from tests.simulation.faults import REQUEST, TRIAL_REQUEST, Fault
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.power import Disk
+from tests.simulation.steps import RequestedDecision
 from tests.simulation.store import URL, Store
 from tests.simulation.strikes import Strikes
 from tests.simulation.sweeps import LEDGER, Variant, write
@@ -70,6 +73,7 @@ class World:
         was_off: Whether a machine has lost its power.
         requested: Learning rates of the requests to try a setting, each another one.
         acknowledged: Those whose requests were acknowledged.
+        trial_requests: Requests about single trials, by trial: each has one at most.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class World:
         self.was_off = self._recovers = False
         self.requested: list[float] = []
         self.acknowledged: set[float] = set()
+        self.trial_requests: dict[str, RequestedDecision] = {}
 
     @property
     def machines_on(self) -> list[Machine]:
@@ -177,6 +182,7 @@ class World:
             "messages repeated": self._repeat_messages,
             "stop request": self._ask_to_stop,
             REQUEST: self._ask_to_try,
+            TRIAL_REQUEST: self._ask_about_trial,
             "gc": self._run_gc,
             "power loss": self._lose_power,
             "recover": lambda _: self._start_person("recoverer", self.recover),
@@ -248,6 +254,28 @@ class World:
                 return
             self._kernel.trace(f"has requested {rate:g}")
             self.acknowledged.add(rate)
+
+        self._start_person("person", ask)
+
+    def _ask_about_trial(self, _: Fault) -> None:
+        """Let a person stop an unfinished trial, or exempt one of the search, as far as the API allows it."""
+
+        def ask() -> None:
+            ledger, random = self.ledger(), self._kernel.random
+            trials = [trial for trial in ledger.trials(self._sweep.id) if trial.state in UNFINISHED_TRIAL]
+            keys = [trial.key for trial in trials if trial.key not in self.trial_requests]
+            if not keys:
+                return
+            key = random.choice(keys)
+            decision: UserDecision = "stop" if is_confirmation(key) or random.random() < 0.6 else "exempt"
+            request = self.trial_requests[key] = RequestedDecision(decision)
+            try:
+                ask_about_trial(ledger, key, decision, Asked("person", decision, self._sweep.id))
+            except Refusal as refusal:
+                self._kernel.trace(f"refuses: {refusal}")
+                return
+            self._kernel.trace(f"has requested: {decision} {key}")
+            request.is_acknowledged = True
 
         self._start_person("person", ask)
 

@@ -14,7 +14,7 @@ from orchestrator.errors import Busy, WrongState
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.user_records import Shelf, Shelved
-from orchestrator.ledger.row_backup import renew
+from orchestrator.ledger.row_backup import renewing
 from orchestrator.ledger.tables import SHELF, SUBMISSION, SWEEP
 
 REMOVING = "removing"
@@ -59,9 +59,8 @@ def shelve(ledger: Ledger, sweep_id: str, shelf: Shelf | None, asked: Asked) -> 
             connection.execute(insert(SHELF).values(**vars(row)))
         asked.note(connection, now)
 
-    ledger.transact(write)
-    renew(ledger, SHELF, sweep_id)
-    ledger.flush()
+    with renewing(ledger, SHELF, sweep_id):
+        ledger.transact(write)
 
 
 def begin_removal(ledger: Ledger, sweep_id: str) -> bool:
@@ -74,10 +73,8 @@ def begin_removal(ledger: Ledger, sweep_id: str) -> bool:
             connection.execute(of_sweep.values(shelf=REMOVING))
         return shelf in ("deleted", REMOVING)
 
-    begun = ledger.transact(write)
-    renew(ledger, SHELF, sweep_id)
-    ledger.flush()
-    return begun
+    with renewing(ledger, SHELF, sweep_id):
+        return ledger.transact(write)
 
 
 def shelved(ledger: Ledger) -> Mapping[str, Shelved]:

@@ -257,21 +257,17 @@ def digest(token: str) -> str:
 def _changed(ledger: Ledger, write: Callable[[Connection], User]) -> User:
     """Change the row of a user, and write the backup of a SQLite ledger after its commit."""
 
-    def attempt() -> User:
-        with ledger.writer() as connection:
-            user = write(connection)
-            own = select(SERVICE_USER).where(SERVICE_USER.c.name == user.name)
-            with keeping(ledger):
-                row = connection.execute(own).mappings().one()
-                if ledger.is_file:
-                    row_file(ledger.address, SERVICE_USER, user.name).unlink(missing_ok=True)
-                connection.commit()
-                if ledger.is_file:
-                    keep(ledger.address, SERVICE_USER, dict(row))
-        return user
+    def commit(connection: Connection, user: User) -> None:
+        own = select(SERVICE_USER).where(SERVICE_USER.c.name == user.name)
+        with keeping(ledger):
+            row = connection.execute(own).mappings().one()
+            if ledger.is_file:
+                row_file(ledger.address, SERVICE_USER, user.name).unlink(missing_ok=True)
+            connection.commit()
+            if ledger.is_file:
+                keep(ledger.address, SERVICE_USER, dict(row))
 
-    with ledger.in_place():
-        written = ledger.retried(attempt)
+    written = ledger.transact(write, commit)
     ledger.flush()
     return written
 

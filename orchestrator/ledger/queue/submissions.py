@@ -519,18 +519,18 @@ class QueueTransaction:
 def change_rows(ledger: Ledger, write: Callable[[QueueTransaction], Result]) -> Result:
     """Run a write transaction, and write the backup of a SQLite ledger after its commit."""
 
-    def attempt() -> Result:
-        with ledger.writer() as connection:
-            change = QueueTransaction(connection)
-            result = write(change)
-            with keeping(ledger) if change.rows else nullcontext():
-                connection.commit()
-                for row in change.rows if ledger.is_file else ():
-                    keep(ledger.address, SUBMISSION, row)
-            return result
+    def run(connection: Connection) -> tuple[Result, list[Mapping[str, Any]]]:
+        change = QueueTransaction(connection)
+        return write(change), change.rows
 
-    with ledger.in_place():
-        return ledger.retried(attempt)
+    def commit(connection: Connection, written: tuple[Result, list[Mapping[str, Any]]]) -> None:
+        _, rows = written
+        with keeping(ledger) if rows else nullcontext():
+            connection.commit()
+            for row in rows if ledger.is_file else ():
+                keep(ledger.address, SUBMISSION, row)
+
+    return ledger.transact(run, commit)[0]
 
 
 def _update(ledger: Ledger, sweep_id: str, expected: ColumnElement[bool], **columns: Any) -> bool:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, null, select, unio
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
-from orchestrator.ledger.row_backup import renew
+from orchestrator.ledger.row_backup import renewing
 from orchestrator.ledger.sweeps.records import UserDecision, sweep_id_of
 from orchestrator.ledger.tables import STOP_REQUEST, TRIAL_REQUEST
 
@@ -71,9 +71,8 @@ def ask_about_trial(ledger: Ledger, trial_key: str, decision: UserDecision, aske
         connection.execute(insert(TRIAL_REQUEST).values(**vars(request)))
         asked.note(connection, request.at)
 
-    ledger.transact(ask)
-    renew(ledger, TRIAL_REQUEST, trial_key)
-    ledger.flush()
+    with renewing(ledger, TRIAL_REQUEST, trial_key):
+        ledger.transact(ask)
     return request
 
 

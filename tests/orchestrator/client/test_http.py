@@ -7,6 +7,7 @@ import math
 import os
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,16 +15,21 @@ from pathlib import Path
 import pytest
 
 from orchestrator import Sweep
+from orchestrator.api.local import LocalBackend
 from orchestrator.client import http as client_http
 from orchestrator.client.answers import Submitted
 from orchestrator.client.following import follow
 from orchestrator.client.http import TIMEOUT_SECONDS, decoded
 from orchestrator.client.protocol import Backend
-from orchestrator.errors import BadInput, Busy, Exit, NoServer, exit_of
+from orchestrator.errors import BadInput, Busy, Exit, NoServer, NotFound, exit_of
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.shelf import shelve
+from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.file_checks import WAIT_SECONDS
 from tests import sweeps
 from tests.orchestrator.cli.screens import terminal
+from tests.orchestrator.ledger.examples import create_sweep, trial_record, writer
 from tests.orchestrator.web.server import FILE, QUEUED, Client
 
 
@@ -54,6 +60,32 @@ def test_a_sweep_is_stopped_and_resumed(client: Client) -> None:
     assert not service.resume(QUEUED).paused
     with pytest.raises(BadInput, match="the owner of the sweep or an admin"):
         connect(client, "bob").stop(QUEUED)
+
+
+@pytest.mark.parametrize("place", ["local", "http"])
+def test_the_newest_sweep_is_not_archived(client: Client, place: str) -> None:
+    backend = connect(client) if place == "http" else LocalBackend(client.workspace.paths.root)
+    with client.workspace.ledger() as ledger:
+        create_sweep(ledger, sweeps.sweep_record(id="archived-1", created_at=2e9))
+        writer(ledger, "archived-1").add_trial(trial_record(sweep_id="archived-1"))
+        everything = list(known_sweeps(ledger))
+    shelving = LocalBackend(client.workspace.paths.root)
+    assert (backend.status().id, backend.trial("0").trial.key) == ("archived-1", "archived-1-0")
+    shelving.shelve("archived-1", "archived")
+    time.sleep(1.1)  # the service's list of sweeps is at most a second old
+    assert backend.status().id == QUEUED
+    assert backend.trial("0").trial.key == f"{sweeps.SWEEP_ID}-0"
+    with client.workspace.ledger() as ledger:
+        with ledger.writer() as connection:
+            connection.exec_driver_sql(f"UPDATE submission SET state = 'ENDED' WHERE sweep_id = '{QUEUED}'")
+            connection.commit()
+        for each in everything:
+            shelve(ledger, each, "archived", Asked("ada", "shelve", each))
+    time.sleep(1.1)
+    with pytest.raises(NotFound, match="has no sweeps that are not archived"):
+        backend.status()
+    with pytest.raises(NotFound, match="0 is not the key of a trial"):
+        backend.trial("0")
 
 
 def test_an_admin_adds_lists_and_revokes_users(client: Client) -> None:

@@ -15,10 +15,12 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import users
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
+from orchestrator.ledger.people.shelf import shelve, shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
 from orchestrator.ledger.queue.submissions import SubmissionRequest
+from orchestrator.ledger.queue.trial_requests import ask_about_trial, pending_requests
 from orchestrator.ledger.queue.wanted_settings import ask_to_try, wanted_settings
 from orchestrator.ledger.tables import SUBMISSION
 from orchestrator.sharing.pool_rows import UNIT
@@ -43,6 +45,11 @@ WRITES: dict[str, tuple[Callable[[Ledger], object], Callable[[Ledger], object]]]
         ),
         lambda ledger: note_of(ledger, SWEEP_ID),
     ),
+    "trial request": (
+        lambda ledger: ask_about_trial(ledger, f"{SWEEP_ID}-0", "stop", Asked("ada", "stop", SWEEP_ID)),
+        lambda ledger: pending_requests(ledger, SWEEP_ID).trials,
+    ),
+    "shelf": (lambda ledger: shelve(ledger, SWEEP_ID, "deleted", Asked("ada", "shelve", SWEEP_ID)), shelved),
     "class": (
         lambda ledger: change_settings(ledger, SWEEP_ID, priority_class="urgent"),
         claims.priority_classes,

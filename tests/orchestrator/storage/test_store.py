@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
 from orchestrator.errors import BadInput, NoStore
 from orchestrator.storage import store
 from orchestrator.storage.paths import Paths, checkpoint_stem
+from tests.s3 import bucket
 from trainables import checkpoint
 from trainables.errors import DamagedCheckpoint
 
 LEDGER, TRIAL = "0123456789ab", ("sweep", "sweep-0")
-KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[str]:
-    """Run an S3 server; return the URL of a bucket."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    before = dict(os.environ)
-    os.environ.update({**KEYS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"})
-    boto3.client("s3").create_bucket(Bucket="sweeps")
-    yield "s3://sweeps/checkpoints"
-    os.environ.clear()
-    os.environ.update(before)
-    server.stop()
+    """Run an S3 server; return the URL of a folder in a bucket."""
+    with bucket() as url:
+        yield url
 
 
 @pytest.fixture(params=["file", "s3"])

@@ -7,11 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
-from mlflow.entities import ViewType
+from mlflow.entities import LoggedModelOutput, LoggedModelStatus, ViewType
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from sqlalchemy import select
 
@@ -24,11 +27,14 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import AUDIT, METADATA
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking import events
 from orchestrator.tracking.database import connect
+from orchestrator.tracking.run_removal import remove_runs
 from tests import sweeps
+from tests.s3 import BUCKET, bucket, objects
 
-MOMENTS = ("runs", "files", "log", "rows")
-"""Moments of a removal at which a collection is killed."""
+MOMENTS = {"file": ("runs", "files", "log", "rows"), "server": ("runs", "files", "objects", "rows")}
+"""Moments of a removal at which a collection is killed, with a SQLite ledger, and with PostgreSQL and S3."""
 
 COLLECT = """
 import os, signal, sys
@@ -36,6 +42,7 @@ from pathlib import Path
 from orchestrator.api import maintenance
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger import erasure
+from orchestrator.storage import store
 from orchestrator.upkeep import orphans, sweep_removal
 
 def killing(function):
@@ -49,6 +56,8 @@ if moment == "runs":
     sweep_removal.remove_runs = killing(sweep_removal.remove_runs)
 elif moment == "files":
     orphans.delete = killing(orphans.delete)
+elif moment == "objects":
+    store.delete = killing(store.delete)
 elif moment == "log":
     erasure.backup_file = lambda *given, of=erasure.backup_file: Removed(of(*given))
     class Removed:
@@ -73,14 +82,32 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture
-def paths(tmp_path: Path, template: Path) -> Paths:
-    """A root with a finished sweep, its runs in MLflow, its logs, its report and its note."""
-    paths = sweeps.filled(tmp_path / "mlruns")
+@pytest.fixture(params=["file"])
+def paths(
+    request: pytest.FixtureRequest, tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> Paths:
+    """A root with a finished sweep, its runs in MLflow, its logs, its report and its note.
+
+    With the parameter `server`, the ledger is on PostgreSQL and the checkpoints are in S3, too.
+    """
+    root = tmp_path / "mlruns"
+    if request.param == "server":
+        monkeypatch.setenv("SWEEP_LEDGER", request.getfixturevalue("postgres_url"))
+        monkeypatch.setenv("SWEEP_CHECKPOINTS", request.getfixturevalue("s3"))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    paths = Paths.at(root)
+    paths.create()
+    ledger = Ledger.open(paths.ledger_url)
+    sweeps.fill(ledger, paths.checkpoints(sweeps.SWEEP_ID))
+    if paths.store:
+        for sweep_id in (sweeps.SWEEP_ID, "another"):
+            name = (
+                f"{paths.store.removeprefix(f's3://{BUCKET}/')}/{ledger.id}/{sweep_id}/0/step/manifest.json"
+            )
+            boto3.client("s3").put_object(Bucket=BUCKET, Key=name, Body=b"{}")
     shutil.copy(template, paths.root / "mlflow.db")
     client = MlflowClient(paths.tracking_uri)
     experiment = client.create_experiment("retrieval", str(paths.artifacts / "1"))
-    ledger = Ledger.open(paths.ledger_url)
     runs = {}
     for name in (sweeps.SWEEP_ID, f"{sweeps.SWEEP_ID}-0"):
         run = client.create_run(experiment)
@@ -90,6 +117,9 @@ def paths(tmp_path: Path, template: Path) -> Paths:
     client.log_text(kept.info.run_id, "another sweep", "card.md")
     writer = sweeps.writer_of(ledger)
     writer.record_mlflow_runs(runs)
+    facts = {"sweep.id": sweeps.SWEEP_ID}
+    saved = ledger.checkpoints(sweeps.SWEEP_ID)[0]
+    writer.add_events([events.model(saved.trial_key, "rotrnn-retrieval", saved, "", facts, 1)])
     writer.set_sweep_state("COMPLETE")
     ledger.close()
     for file in (paths.log(sweeps.SWEEP_ID, "0"), paths.report(sweeps.SWEEP_ID) / "report.html"):
@@ -97,6 +127,13 @@ def paths(tmp_path: Path, template: Path) -> Paths:
         file.write_text("text\n")
     LocalBackend(paths.root).note(sweeps.SWEEP_ID, "0", text="A note")
     return paths
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """Run an S3 server; return the URL of a folder in a bucket."""
+    with bucket() as url:
+        yield url
 
 
 def left(paths: Paths) -> dict[str, Any]:
@@ -120,7 +157,10 @@ def left(paths: Paths) -> dict[str, Any]:
 def test_a_deletion_says_how_much_it_is_and_what_refers_to_it(paths: Paths) -> None:
     backend = LocalBackend(paths.root)
     found = backend.deletion(sweeps.SWEEP_ID)
-    assert (found.trials, found.mlflow_runs, found.referred_by) == (8, 2, [])
+    assert (found.trials, found.mlflow_runs) == (8, 2)
+    assert found.referred_by == [
+        "a version of the registered model rotrnn-retrieval is its checkpoint, and is removed with it"
+    ]
     assert found.bytes > 0
     assert [use.sweep for use in backend.disk()] == [sweeps.SWEEP_ID]
     assert backend.disk()[0].bytes == found.bytes
@@ -153,7 +193,11 @@ def test_a_running_sweep_is_neither_archived_nor_deleted(paths: Paths) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("moment", [None, *MOMENTS])
+@pytest.mark.parametrize(
+    ("paths", "moment"),
+    [(place, moment) for place, moments in MOMENTS.items() for moment in (None, *moments)],
+    indirect=["paths"],
+)
 def test_a_collection_that_was_killed_leaves_nothing_after_the_next_one(
     paths: Paths, moment: str | None
 ) -> None:
@@ -179,4 +223,45 @@ def test_a_collection_that_was_killed_leaves_nothing_after_the_next_one(
     assert maintenance.collect_garbage(delete=True, root=paths.root).garbage == []
     (entry,) = [entry for entry in backend.audit_log() if entry.action == "removed"]
     assert entry.target == sweeps.SWEEP_ID
+    if paths.store:
+        assert [name.split("/")[2] for name in objects()] == ["another"]
     assert not has_backup(parse(paths.ledger_url)), "a recovery does not bring it back"
+
+
+def test_a_removal_leaves_what_others_have_deleted_and_registered(paths: Paths) -> None:
+    """What somebody has deleted in MLflow can still be restored; versions of other runs stay."""
+    client = MlflowClient(paths.tracking_uri)
+    deleted = client.create_experiment("somebody's", str(paths.artifacts / "2"))
+    inside = client.create_run(deleted)
+    client.delete_experiment(deleted)
+    own, other = (_registered(client, paths, name) for name in ("own", "other"))
+    kept, _ = _registered(client, paths, "own")
+    remove_runs(paths.tracking_uri, [own[0], other[0]])
+    remove_runs(paths.tracking_uri, [own[0], other[0]])
+    assert client.get_experiment(deleted).lifecycle_stage == "deleted"
+    client.restore_experiment(deleted)
+    assert client.get_run(inside.info.run_id).info.lifecycle_stage == "active"
+    assert [version.run_id for version in client.search_model_versions()] == [kept]
+    assert [model.name for model in client.search_registered_models()] == ["own"]
+    for run_id, model_id in (own, other):
+        assert not list(paths.artifacts.rglob(f"*{run_id}*"))
+        assert not list(paths.artifacts.rglob(f"*{model_id}*"))
+        with pytest.raises(MlflowException, match="not found"):
+            client.get_logged_model(model_id)
+
+
+def _registered(client: MlflowClient, paths: Paths, name: str) -> tuple[str, str]:
+    """Register a model of a new run; return the IDs of both."""
+    experiment = client.get_experiment_by_name("retrieval")
+    run_id = client.create_run(experiment.experiment_id).info.run_id
+    client.log_text(run_id, "text", "card.md")
+    logged = client.create_logged_model(experiment.experiment_id, name, run_id)
+    (paths.root / "model").mkdir(exist_ok=True)
+    (paths.root / "model" / "MLmodel").write_text("{}")
+    client.log_model_artifacts(logged.model_id, str(paths.root / "model"))
+    client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
+    client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
+    if not client.search_registered_models(f"name = '{name}'"):
+        client.create_registered_model(name)
+    client.create_model_version(name, logged.artifact_location, run_id, model_id=logged.model_id)
+    return run_id, logged.model_id

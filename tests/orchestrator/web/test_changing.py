@@ -345,6 +345,29 @@ def test_a_complete_sweep_whose_driver_has_not_left_is_not_to_be_stopped(client:
         assert answer.status == 409, action
         assert answer.document["must"] == "is still shutting down"
         assert answer.document["remedy"] == "Try again in a minute."
+    before = rows(client)
+    answer = client.send("POST", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/stop", "ada")
+    assert answer.status == 409
+    assert answer.document["must"] == "must not have finished to be stopped"
+    assert (answer.document["got"], answer.document["remedy"]) == ("COMPLETE", "Extend it to continue.")
+    assert rows(client) == before
+
+
+@pytest.mark.parametrize("state", ["QUEUED", "STARTED"])
+def test_a_complete_sweep_that_was_extended_is_stopped_before_it_continues(
+    client: Client, state: str
+) -> None:
+    """Its driver, if any, has not reopened it."""
+    with client.workspace.ledger() as ledger:
+        sweeps.writer_of(ledger).set_sweep_state("COMPLETE", None)
+        record = ledger.sweep(sweeps.SWEEP_ID)
+    assert record is not None
+    change = f"state = '{state}', finished_before = {record.finished_at!r}"
+    change_row(client, f"UPDATE submission SET {change} WHERE sweep_id = '{sweeps.SWEEP_ID}'")
+    answer = client.send("POST", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/stop", "ada")
+    assert answer.status == 202
+    with client.workspace.ledger() as ledger:
+        assert asked_to_stop(ledger, sweeps.SWEEP_ID) is not None
 
 
 def test_a_stale_revision_changes_nothing(client: Client) -> None:
