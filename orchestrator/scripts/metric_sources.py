@@ -615,16 +615,18 @@ class _MlflowCall(BaseHTTPRequestHandler):
         """Take a file that is an artifact of the run."""
         if not self._has_token():
             return
-        size = 0
+        unread = 0
         try:
-            size = max(int(self.headers.get("Content-Length") or 0), 0)
+            size = unread = max(int(self.headers.get("Content-Length") or 0), 0)
             if self.headers.get("Transfer-Encoding"):  # as clients send an empty file
                 if int(self.rfile.readline(LONGEST_NAME), 16):
                     raise ValueError("an artifact must come with its Content-Length")
                 self.rfile.readline(LONGEST_NAME)
-            self.source.artifacts.write(self._artifact(), self.rfile, size)
+            check_name(name := self._artifact())
+            unread = 0
+            self.source.artifacts.write(name, self.rfile, size)
         except (*_INVALID, OSError) as error:
-            self.rfile.read(min(size, LONGEST_READ))  # so that a client that still sends gets the answer
+            self.rfile.read(min(unread, LONGEST_READ))  # so that a client that still sends gets the answer
             self._refuse(error)
         else:
             self._answer(200, {})
@@ -656,9 +658,14 @@ class _MlflowCall(BaseHTTPRequestHandler):
         artifacts = self.source.artifacts
         try:
             if listed:
-                entries = artifacts.entries(self._artifact(listed)).items()
-                files = [{"path": name, "is_dir": size is None, "file_size": size} for name, size in entries]
-                return self._answer(200, {"files": files})
+                entries = sorted(artifacts.entries(self._artifact(listed)).items())
+                folders = [{"path": name, "is_dir": True} for name, size in entries if size is None]
+                files = [
+                    {"path": name, "is_dir": False, "file_size": size}
+                    for name, size in entries
+                    if size is not None
+                ]
+                return self._answer(200, {"files": [*folders, *files]})
             path = artifacts.find(name := self._artifact())
             if path is None:
                 message = f"no artifact {name!r:.80} was logged by this attempt"
