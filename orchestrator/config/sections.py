@@ -570,6 +570,10 @@ MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search", "fixed")
 """Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
 
 
+NoticeEvent = Literal["best", "failed", "stuck", "parked", "ended", "quota"]
+"""Events about which a target of `notify` can hear."""
+
+
 class StudySections(Section):
     """The sections that files of both kinds have."""
 
@@ -618,6 +622,13 @@ class StudySections(Section):
     )
     known: Annotated[list[KnownSection], BeforeValidator(_sources)] = setting(
         "Results that others have measured, from which the sampler learns.", "results.csv", [], max_length=4
+    )
+    notify: dict[str, Literal["all"] | list[NoticeEvent]] = setting(
+        "Targets of notifications about the sweep: names that `sweep notify --name` has set, or `mailto:...`,"
+        " with their events.",
+        {"team": ["best", "ended"]},
+        {},
+        max_length=10,
     )
 
 
