@@ -440,8 +440,8 @@ def read_notify(file: StudySections) -> dict[str, tuple[str, ...]]:
     """Return the targets of notifications, with the events of each; none of them for all.
 
     Raises:
-        Violation: A target is neither a name nor an e-mail address. A URL is a secret, which neither the ledger
-            nor MLflow may hold.
+        Violation: A target is neither a name nor an e-mail address. A URL is a secret, which no ledger and
+            no MLflow may hold.
     """
     for target in file.notify:
         if not re.fullmatch(rf"{SLUG}|mailto:\S{{3,200}}", target):

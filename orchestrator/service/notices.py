@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from orchestrator.driver.notice_targets import Message, NoticeSetting, shown
-from orchestrator.driver.notifications import Notifier, Seen, changes, ended
+from orchestrator.driver.notifications import LAST_SECONDS, Notifier, Seen, changes, ended
 from orchestrator.errors import BadInput, Exit, NoDatabase
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
@@ -123,6 +123,9 @@ class NoticeThread(ABC):
         say: Function that receives a line about the first failure of each target.
     """
 
+    last_seconds = 0.0
+    """Longest wait for each slow target in `close`."""
+
     def __init__(self, paths: Paths, system: System, say: Callable[[str], None]) -> None:
         self._paths, self._system, self._say = paths, system, say
         self._over = system.event()
@@ -135,13 +138,13 @@ class NoticeThread(ABC):
         """Start the thread."""
         self._thread.start()
 
-    def close(self, seconds: float = 0.0) -> None:
-        """End the thread; messages that wait for a slow target longer than some seconds are lost."""
+    def close(self) -> None:
+        """End the thread; messages that wait for a slow target are lost after `last_seconds`."""
         self._over.set()
         if self._thread.ident is not None:
             self._thread.join()
         for notifier in self._notifiers.values():
-            notifier.close(seconds)
+            notifier.close(self.last_seconds)
 
     @abstractmethod
     def _round(self) -> None:
@@ -226,14 +229,13 @@ class Notices(NoticeThread):
                 spent = self._of_quota(owners.get(owner, Owner(owner)), ledger.now(), is_first=before is None)
                 self._send(owner, of_all, spent)
                 of_files = dict[NoticeSetting, None]()
-                for standing in now.values():
+                for sweep_id, standing in now.items():
                     named = self._named(standing, own)
                     if standing.submission.state == "STARTED":
                         of_files |= dict.fromkeys(named)
-                    found = (
-                        [] if before is None else messages(before.get(standing.submission.sweep_id), standing)
-                    )
-                    self._send(owner, [*of_all, *named], found)
+                    if before is not None:
+                        found = messages(before.get(sweep_id), standing)
+                        self._send(owner, [*of_all, *named], found)
                 self._send(owner, of_files, spent)
         self._close_others(wanted)
 
@@ -244,9 +246,7 @@ class Notices(NoticeThread):
             sweep_id, owner = standing.submission.sweep_id, standing.submission.owner
             if (sweep_id, name) not in self._unknown:
                 self._unknown.add((sweep_id, name))
-                self._say(
-                    f"{sweep_id}: notify: {owner} has no target {name!r:.80}, so nothing is sent to it."
-                )
+                self._say(f"{sweep_id}: notify: {owner} has no target `{name}`, so it is told nothing.")
         return found
 
     def _close_others(self, wanted: Mapping[str, Sequence[NoticeSetting]]) -> None:
@@ -268,6 +268,8 @@ class SweepNotices(NoticeThread):
         owner: Owner of the sweep.
         settings: The targets.
     """
+
+    last_seconds = LAST_SECONDS
 
     def __init__(
         self,
