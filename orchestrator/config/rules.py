@@ -449,7 +449,7 @@ def read_notify(file: StudySections) -> dict[str, tuple[str, ...]]:
             remedy = "Run `sweep notify URL --name team`, and write `team`."
             got = f"{target.partition(':')[0]}:..." if ":" in target else f"`{target[:40]}`"
             raise Violation(("notify",), must, remedy, got)
-    return {target: () if events == "all" else tuple(events) for target, events in file.notify.items()}
+    return {target: tuple(events) for target, events in file.notify.items()}
 
 
 def check_resources(resources: ResourcesSection) -> None:
