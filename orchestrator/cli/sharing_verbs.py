@@ -203,7 +203,7 @@ def notify(
     ] = None,
     name: Annotated[
         str,
-        typer.Option(help="Name for `notify:` of search-space files; only their sweeps are told to it then."),
+        typer.Option(help="Name for `notify:` of search-space files; it then hears of their sweeps alone."),
     ] = "",
     remove: Annotated[
         int | None, typer.Option("--remove", metavar="NUMBER", help="Remove a target by its number.")

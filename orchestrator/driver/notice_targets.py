@@ -61,7 +61,7 @@ class NoticeSetting:
         events: Names of the events to send; all if empty.
         restricted: Whether it was set over HTTP, so that the service runs no command for it and connects to
             public addresses only.
-        name: Name by which search-space files refer to it; only their sweeps are told to it then.
+        name: Name by which search-space files refer to it; it then hears of their sweeps alone.
     """
 
     target: str

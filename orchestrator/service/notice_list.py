@@ -16,7 +16,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from orchestrator.config.sections import SLUG
 from orchestrator.driver.notice_targets import EVENTS, NoticeSetting, check_target
 from orchestrator.driver.notifications import NOTIFY
 from orchestrator.errors import BadInput, NotFound, OverQuota
@@ -46,7 +45,7 @@ def add(file: Path, owner: str, setting: NoticeSetting) -> list[NoticeSetting]:
         OverQuota: The owner has `MOST_TARGETS` targets.
     """
     check_target(setting.target, restricted=setting.restricted)
-    if setting.name and not re.fullmatch(SLUG, setting.name):
+    if setting.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", setting.name):
         must = "must be letters, digits, - and _, at most 64"
         raise BadInput("--name", must, setting.name[:80], "For example --name team.")
     for event in setting.events:

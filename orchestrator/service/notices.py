@@ -222,7 +222,7 @@ class Notices(NoticeThread):
                 own, before = wanted.get(owner, []), self._before.get(owner)
                 of_all = [setting for setting in own if not setting.name]
                 now = {
-                    entry.sweep_id: _standing(ledger, entry, before, is_told=bool(of_all))
+                    entry.sweep_id: _standing(ledger, entry, before, has_listener=bool(of_all))
                     for entry in entries
                 }
                 self._before[owner] = now
@@ -246,7 +246,7 @@ class Notices(NoticeThread):
             sweep_id, owner = standing.submission.sweep_id, standing.submission.owner
             if (sweep_id, name) not in self._unknown:
                 self._unknown.add((sweep_id, name))
-                self._say(f"{sweep_id}: notify: {owner} has no target `{name}`, so it is told nothing.")
+                self._say(f"{sweep_id}: notify: {owner} has no target `{name}`, which hears nothing.")
         return found
 
     def _close_others(self, wanted: Mapping[str, Sequence[NoticeSetting]]) -> None:
@@ -312,7 +312,7 @@ class SweepNotices(NoticeThread):
 
 
 def _standing(
-    ledger: Ledger, entry: SubmissionEnd, before: Mapping[str, Standing] | None, *, is_told: bool = True
+    ledger: Ledger, entry: SubmissionEnd, before: Mapping[str, Standing] | None, *, has_listener: bool = True
 ) -> Standing:
     """Return the standing of a sweep; only one that runs or has changed is read.
 
@@ -320,7 +320,7 @@ def _standing(
         ledger: Ledger of the sweep.
         entry: State of its submission.
         before: Sweeps of the owner in the last round, or None in the first round.
-        is_told: Whether anyone is told of the sweep, even if its file names no target.
+        has_listener: Whether the owner has a target that hears of the sweep, even if its file names no target.
     """
     known = (before or {}).get(entry.sweep_id)
     is_same = known is not None and known.submission == entry
@@ -329,7 +329,7 @@ def _standing(
     if before is None and entry.state == "ENDED":
         return Standing(entry, "", None)
     notify = known.notify if known is not None and is_same else _notify_of(ledger, entry.sweep_id)
-    if not (is_told or notify):
+    if not (has_listener or notify):
         return Standing(entry, "", None)
     record = ledger.sweep(entry.sweep_id)
     if record is None:

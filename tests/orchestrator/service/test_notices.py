@@ -288,8 +288,8 @@ def test_the_targets_that_a_file_names_hear_of_its_sweep_alone(
     assert not closed.exists()
     assert not bob.exists()
     assert [line.partition(": notify: ")[2] for line in said] == [
-        "ada has no target `theirs`, so it is told nothing.",
-        "ada has no target `operator`, so it is told nothing.",
+        "ada has no target `theirs`, which hears nothing.",
+        "ada has no target `operator`, which hears nothing.",
     ]
 
 
