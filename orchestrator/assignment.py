@@ -161,16 +161,20 @@ class SavedCheckpoint:
 
 
 @dataclass(frozen=True)
-class LoggedTexts:
+class Logged:
     """What a script has logged with MLflow besides metrics, since the outcome before.
 
     Attributes:
         parameters: Parameters by name.
         tags: Tags by name.
+        files: Path of each artifact, by its name in the run.
+        left_out: Names of the artifacts that exceed a limit.
     """
 
     parameters: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,7 @@ class Outcome:
         alone: Whether, beside `queued`, the engine trains nothing else until the attempt's next report.
         complete: Whether a function or a command, and with it the trial, has ended before its last step.
         loan: Id of the loan of the process that answers, or '' if the process is Tune's.
-        logged: Parameters and tags that the script has logged with MLflow, or None.
+        logged: What the script has logged with MLflow besides metrics, or None.
     """
 
     attempt_id: str
@@ -216,7 +220,7 @@ class Outcome:
     alone: bool = False
     complete: bool = False
     loan: str = ""
-    logged: LoggedTexts | None = None
+    logged: Logged | None = None
 
     def to_result(self) -> dict[str, Any]:
         """Return the flat result dictionary that Ray Tune and its schedulers read."""
@@ -232,5 +236,5 @@ class Outcome:
         return Outcome(
             **fields,
             checkpoint=SavedCheckpoint(**saved) if saved else None,
-            logged=LoggedTexts(**logged) if logged else None,
+            logged=Logged(**logged) if logged else None,
         )

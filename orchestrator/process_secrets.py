@@ -20,7 +20,7 @@ from pathlib import Path
 
 _USER_OF_URL = re.compile(r"(?<=://)[^/?#\s]*@")
 _NAMED_SECRET = re.compile(
-    r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_(NOTIFY|SMTP)$",
+    r"SECRET|TOKEN|PASS(W|PHRASE|$)|_PWD$|CREDENTIAL|KEYS?$|WEBHOOK|CONNECTION_STRING|^SWEEP_(NOTIFY(_\w+)?|SMTP)$",
     re.IGNORECASE,
 )
 _NAMED_SETTING = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -33,6 +34,7 @@ from orchestrator.ledger.sweeps.index import differences, known_sweeps
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord, TrialRecord
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
+from orchestrator.service import notice_list
 from trainables.cost import Cost
 from trainables.data.task import Signature, Source, completed
 from trainables.tasks import TASKS
@@ -318,13 +320,24 @@ class LoadedSweep:
         Args:
             owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
         """
-        if not self.workspace.has_ledger():
-            return ()
         named = owner or admission.current_owner()
+        unheard = self._unheard(owner)
+        if not self.workspace.has_ledger():
+            return unheard
         at_once = _at_once(self.specification, self._request.hardware or detect())
         with self.workspace.ledger() as ledger:
             cost = preflight.estimate(self.specification, ledger)
-            return spending.warnings(self.specification, ledger, cost, at_once, named)
+            return (*unheard, *spending.warnings(self.specification, ledger, cost, at_once, named))
+
+    def _unheard(self, owner: str | None) -> tuple[str, ...]:
+        """Return a sentence about the targets of `notify` that the owner has not set, if there are any."""
+        named, variables = owner or admission.current_owner(), {} if owner else os.environ
+        own = notice_list.targets(self.workspace.paths.notices).get(named, [])
+        _, unknown = notice_list.of_file(self.specification.notify, own, variables)
+        if not unknown:
+            return ()
+        remedy = f"`sweep notify URL --name {unknown[0]}` sets one"
+        return (f"notify: {named} has no target {', '.join(f'`{one}`' for one in unknown)}: {remedy}.",)
 
     def plan(self, owner: str | None = None) -> Plan:
         """Check that the sweep can run, by default on this machine, and return its plan; write nothing.
@@ -340,7 +353,7 @@ class LoadedSweep:
         named = owner or admission.current_owner()
         found: list[Source | None] = []
         measured: list[Estimate | None] = []
-        warned: list[str] = []
+        warned = [*self._unheard(owner)]
         at_once = _at_once(self.specification, hardware)
 
         def check_code_and_data() -> None:

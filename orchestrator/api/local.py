@@ -450,8 +450,8 @@ class LocalBackend(Backend):
     def notices(self) -> Sequence[NoticeTarget]:
         return api.notice_admin.listed(root=self._root)
 
-    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[NoticeTarget]:
-        return api.notice_admin.add(target, events, root=self._root)
+    def add_notice(self, target: str, events: Sequence[str] = (), name: str = "") -> Sequence[NoticeTarget]:
+        return api.notice_admin.add(target, events, name, root=self._root)
 
     def remove_notice(self, number: int) -> Sequence[NoticeTarget]:
         return api.notice_admin.remove(number, root=self._root)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,19 +31,23 @@ from orchestrator.client.answers import (
 )
 from orchestrator.client.http import URL, HttpBackend
 from orchestrator.client.protocol import Backend
-from orchestrator.driver import preflight
+from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Run
 from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS
 from orchestrator.driver.log import Observer
+from orchestrator.driver.notifications import NOTIFY
 from orchestrator.driver.run import drive
 from orchestrator.driver.user_code import check_bound
-from orchestrator.errors import BadInput, Exit
+from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.selection import best_of_sweep, objectives_of, preference_of
 from orchestrator.report.summary import Summary, summarise
 from orchestrator.report.words import number, time_left
+from orchestrator.service import notice_list
+from orchestrator.service.notices import SweepNotices
 from orchestrator.session.board import Progress
+from orchestrator.system import System
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,8 +229,37 @@ class Sweep(LoadedSweep):
                 wait=preflight.Patience.of(wait),
                 unless_stopped=unless_stopped,
             )
-            self.id, code = drive(self.specification, run, screen)
+            with self._notified(screen) as notices:
+                self.id, code = drive(self.specification, run, screen)
+                if notices is not None:
+                    notices.end(code)
             return code
+
+    @contextmanager
+    def _notified(self, screen: Observer) -> Iterator[SweepNotices | None]:
+        """Send notifications to the targets that the file names, within a `with` block.
+
+        Raises:
+            BadInput: The owner has not set a target, or it has a wrong form.
+        """
+        if not self.specification.notify:
+            yield None
+            return
+        paths, owner = self.workspace.paths, admission.current_owner()
+        own = notice_list.targets(paths.notices).get(owner, [])
+        settings, unknown = notice_list.of_file(self.specification.notify, own, os.environ)
+        if unknown:
+            must = f"must name targets that {owner} has set"
+            variable = f"{NOTIFY}_{unknown[0].upper().replace('-', '_')}"
+            remedy = f"Run `sweep notify URL --name {unknown[0]}`, or set {variable}."
+            raise BadInput("notify", must, f"`{unknown[0]}`", remedy)
+        with closing(SweepNotices(paths, System(), screen.say, self.id, owner, settings)) as notices:
+            notices.start()
+            try:
+                yield notices
+            except Refusal as refusal:
+                notices.end(exit_of(refusal))
+                raise
 
     def stop(self, trial: str | None = None) -> Stopped:
         """Request the driver to save every trial and end, or to end one trial, without waiting for it.

@@ -9,10 +9,9 @@ from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import NoticeTarget
 from orchestrator.driver import preflight
 from orchestrator.driver.admission import current_owner
-from orchestrator.driver.notice_targets import shown
+from orchestrator.driver.notice_targets import NoticeSetting, shown
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.service import notice_list
-from orchestrator.service.notice_list import NoticeSetting
 
 
 def listed(owner: str | None = None, *, root: str | Path | None = None) -> list[NoticeTarget]:
@@ -27,26 +26,32 @@ def listed(owner: str | None = None, *, root: str | Path | None = None) -> list[
 
 
 def add(
-    target: str, events: Sequence[str] = (), *, over_http: str | None = None, root: str | Path | None = None
+    target: str,
+    events: Sequence[str] = (),
+    name: str = "",
+    *,
+    over_http: str | None = None,
+    root: str | Path | None = None,
 ) -> list[NoticeTarget]:
     """Add a target, or replace its events; return all targets of its owner.
 
     Args:
         target: Target in one of the forms of `notice_targets`.
         events: Names of the events; all if empty.
+        name: Name by which search-space files refer to the target; '' for one that hears of all sweeps.
         over_http: User who has sent the target over HTTP, which restricts it; None for the owner of this
             process.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
 
     Raises:
-        BadInput: The target has none of the forms, or an event is unknown.
+        BadInput: The target has none of the forms, an event is unknown, or the name is invalid.
         NotAllowed: The target is restricted.
         OverQuota: The owner has too many targets.
     """
     workspace, owner = Workspace.at(root), over_http or current_owner()
     preflight.check_paths(workspace.paths)
     workspace.paths.create()
-    setting = NoticeSetting(target, tuple(events), restricted=over_http is not None)
+    setting = NoticeSetting(target, tuple(events), restricted=over_http is not None, name=name)
     rows = _rows(notice_list.add(workspace.paths.notices, owner, setting))
     _note(workspace, owner, over_http, "notice add", where=shown(target), events=list(events))
     return rows
@@ -73,7 +78,8 @@ def remove(
 
 def _rows(settings: Sequence[NoticeSetting]) -> list[NoticeTarget]:
     return [
-        NoticeTarget(number, shown(each.target), each.events) for number, each in enumerate(settings, start=1)
+        NoticeTarget(number, shown(each.target), each.events, each.name)
+        for number, each in enumerate(settings, start=1)
     ]
 
 

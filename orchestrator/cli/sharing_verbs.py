@@ -201,6 +201,10 @@ def notify(
         list[str] | None,
         typer.Option("--event", help="Event to send, such as `best` or `ended`; repeatable. [default: all]"),
     ] = None,
+    name: Annotated[
+        str,
+        typer.Option(help="Name for `notify:` of search-space files; it then hears of their sweeps alone."),
+    ] = "",
     remove: Annotated[
         int | None, typer.Option("--remove", metavar="NUMBER", help="Remove a target by its number.")
     ] = None,
@@ -219,14 +223,15 @@ def notify(
         raise BadInput("--remove", "must be given without a target", target[:80], "Leave one of them out.")
     if target is not None:
         given = sys.stdin.readline().strip() if target == "-" else target
-        rows = backend.add_notice(given, tuple(event or ()))
+        rows = backend.add_notice(given, tuple(event or ()), name)
     else:
         rows = backend.notices() if remove is None else backend.remove_notice(remove)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
     for row in rows:
-        print_line(f"{row.number}  {row.target}  {', '.join(row.events) or 'all events'}")
+        of = f"sweeps whose file names {row.name}" if row.name else ", ".join(row.events) or "all events"
+        print_line(f"{row.number}  {row.target}  {of}")
     if not rows:
         print_line("There are no targets: `sweep notify mailto:you@example.org` adds one.")
 

@@ -876,11 +876,13 @@ class NoticeTarget:
         number: Number of the target, from 1.
         target: Target without its secret, such as `https://example.org/...`.
         events: Names of the events that it receives; all if empty.
+        name: Name by which search-space files refer to it, or '' if it hears of all sweeps.
     """
 
     number: int
     target: str
     events: Sequence[str] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -344,8 +344,11 @@ class ApiBackend(Backend):
     def notices(self) -> Sequence[answers.NoticeTarget]:
         return self._targets("GET", "/notices")
 
-    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[answers.NoticeTarget]:
-        return self._targets("POST", "/notices", {"target": target, "events": list(events)})
+    def add_notice(
+        self, target: str, events: Sequence[str] = (), name: str = ""
+    ) -> Sequence[answers.NoticeTarget]:
+        body = {"target": target, "events": list(events), "name": name}
+        return self._targets("POST", "/notices", body)
 
     def remove_notice(self, number: int) -> Sequence[answers.NoticeTarget]:
         return self._targets("DELETE", f"/notices/{number}")

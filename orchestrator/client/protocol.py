@@ -365,7 +365,7 @@ class Backend(Protocol):
     def notices(self) -> Sequence[NoticeTarget]:
         """The caller's targets of notifications about submitted sweeps."""
 
-    def add_notice(self, target: str, events: Sequence[str] = ()) -> Sequence[NoticeTarget]:
+    def add_notice(self, target: str, events: Sequence[str] = (), name: str = "") -> Sequence[NoticeTarget]:
         """Send notifications about the caller's submitted sweeps to a target; return all of the caller's.
 
         Over HTTP, a target is an https URL on a public network or an e-mail address.
@@ -373,6 +373,7 @@ class Backend(Protocol):
         Args:
             target: `https://...`, `slack+https://...`, `mailto:...` or a command.
             events: Names of the events, such as `best`; all if empty.
+            name: Name by which search-space files refer to it; '' for a target that hears of all sweeps.
         """
 
     def remove_notice(self, number: int) -> Sequence[NoticeTarget]:

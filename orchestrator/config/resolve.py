@@ -375,6 +375,7 @@ def _validated(
             repeat=file.repeat,
             reports=objectives.read_reports(file, goals),
             prefers=objectives.check_single(file, goals),
+            notify=rules.read_notify(file),
         )
 
 
@@ -427,4 +428,5 @@ def _of_trainable(
         repeat=file.repeat,
         reports=objectives.read_reports(file, goals),
         prefers=objectives.check_single(file, goals),
+        notify=rules.read_notify(file),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,10 +19,12 @@ from orchestrator.config.relations import Relation
 from orchestrator.config.sections import (
     LIMITS,
     OWN_FIELDS,
+    SLUG,
     ConfirmSection,
     ModelSection,
     ResourcesSection,
     SpaceFile,
+    StudySections,
     TrainingSection,
 )
 from orchestrator.config.space import Distribution, combinations, size
@@ -431,6 +434,22 @@ def check_confirm(confirm: ConfirmSection, objectives: int) -> None:
     if race.runs < race.top:
         must = f"must be at least `top` ({race.top}), so that every candidate is retrained"
         raise Violation((*path, "runs"), must, f"Write {2 * race.top}.", str(race.runs))
+
+
+def read_notify(file: StudySections) -> dict[str, tuple[str, ...]]:
+    """Return the targets of notifications, with the events of each; none of them for all.
+
+    Raises:
+        Violation: A target is neither a name nor an e-mail address. A URL is a secret, which no ledger and
+            no MLflow may hold.
+    """
+    for target in file.notify:
+        if not re.fullmatch(rf"{SLUG}|mailto:\S{{3,200}}", target):
+            must = "must be the name of a target, or mailto: and an address, because a URL is a secret"
+            remedy = "Run `sweep notify URL --name team`, and write `team`."
+            got = f"{target.partition(':')[0]}:..." if ":" in target else f"`{target[:40]}`"
+            raise Violation(("notify",), must, remedy, got)
+    return {target: tuple(events) for target, events in file.notify.items()}
 
 
 def check_resources(resources: ResourcesSection) -> None:

@@ -8,7 +8,7 @@ that the science has is read from there.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
@@ -570,6 +570,29 @@ MERGED_SECTIONS = ("data", "model", "training", "evaluate", "search", "fixed")
 """Sections whose keys a profile changes one by one; it replaces any other section as a whole."""
 
 
+NoticeEvent = Literal["best", "failed", "stuck", "parked", "ended", "quota"]
+"""Events about which a target of `notify` can hear."""
+
+
+def _events(value: Any) -> Any:
+    return [] if value == "all" else value
+
+
+NoticeEvents = Annotated[
+    list[NoticeEvent],
+    BeforeValidator(_events),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": "all"},
+                {"type": "array", "items": {"enum": list(get_args(NoticeEvent))}},
+            ]
+        }
+    ),
+]
+"""Some events, or `all`, which is an empty list."""
+
+
 class StudySections(Section):
     """The sections that files of both kinds have."""
 
@@ -618,6 +641,13 @@ class StudySections(Section):
     )
     known: Annotated[list[KnownSection], BeforeValidator(_sources)] = setting(
         "Results that others have measured, from which the sampler learns.", "results.csv", [], max_length=4
+    )
+    notify: dict[str, NoticeEvents] = setting(
+        "Targets of notifications about the sweep: names that `sweep notify --name` has set, or `mailto:...`,"
+        " with their events.",
+        {"team": ["best", "ended"]},
+        {},
+        max_length=10,
     )
 
 

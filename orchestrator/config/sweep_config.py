@@ -40,7 +40,7 @@ Direction = Literal["maximize", "minimize"]
 _SETTINGS = 200
 """Number of random settings among which the largest one is looked for."""
 
-CHANGEABLE = frozenset({"budget", "resources"})
+CHANGEABLE = frozenset({"budget", "resources", "notify"})
 """Sections that may change between two runs of one sweep and are therefore not part of its identity."""
 
 _MODEL = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
@@ -253,6 +253,7 @@ class SweepConfig:
     recorded_id: str | None = None
     reports: str = "best"
     prefers: bool = False
+    notify: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def network(self) -> ModelSection:
@@ -359,7 +360,11 @@ class SweepConfig:
             **({"published": _published_document(self.published)} if self.published else {}),
             "warm_start": list(self.warm_start),
             **({"known": [_known_document(each) for each in self.known]} if self.known else {}),
+            **({"notify": self._notify_document()} if self.notify else {}),
         }
+
+    def _notify_document(self) -> dict[str, Any]:
+        return {target: list(events) or "all" for target, events in self.notify.items()}
 
     def _subject_document(self) -> dict[str, Any]:
         if self.trainable is not None:

@@ -22,7 +22,8 @@ import socket
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -49,6 +50,29 @@ EVENTS: Mapping[str, str] = {
     "quota": "{owner} has used {used_gpu_hours:.1f} of {gpu_hours:g} GPU-hours this week.",
 }
 """Sentence of each event, with the fields of its message."""
+
+
+@dataclass(frozen=True)
+class NoticeSetting:
+    """A target of notifications.
+
+    Attributes:
+        target: Target in one of the forms of this module.
+        events: Names of the events to send; all if empty.
+        restricted: Whether it was set over HTTP, so that the service runs no command for it and connects to
+            public addresses only.
+        name: Name by which search-space files refer to it; it then hears of their sweeps alone.
+    """
+
+    target: str
+    events: Sequence[str] = ()
+    restricted: bool = False
+    name: str = ""
+
+    def wants(self, event: str) -> bool:
+        """Return True if the target receives an event."""
+        return not self.events or event in self.events
+
 
 _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 _WEB = ("http", "https", "slack+http", "slack+https")

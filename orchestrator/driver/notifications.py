@@ -19,7 +19,8 @@ from orchestrator.session.board import Progress
 NOTIFY = "SWEEP_NOTIFY"
 """Environment variable: default of `--notify`."""
 
-_LAST_SECONDS = 15.0
+LAST_SECONDS = 15.0
+"""Longest wait for a slow target at the end of a run."""
 
 MOST_WAITING = 100
 """Largest number of messages that wait for a slow target; further ones are lost."""
@@ -54,7 +55,7 @@ class Notifier:
         if self._messages.qsize() < MOST_WAITING:
             self._messages.put(message)
 
-    def close(self, seconds: float = _LAST_SECONDS) -> None:
+    def close(self, seconds: float = LAST_SECONDS) -> None:
         """Wait until every message has been sent, at most for a time in seconds."""
         self._messages.put(None)
         self._thread.join(seconds)

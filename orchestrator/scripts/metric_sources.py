@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import struct
 import threading
 import time
@@ -14,13 +15,16 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from hmac import compare_digest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
-from orchestrator.assignment import LoggedTexts
+from orchestrator.assignment import Logged
+from orchestrator.scripts.mlflow_artifacts import MOST_ARTIFACTS, MlflowArtifacts, check_name
 from orchestrator.scripts.reported_folder import own_file
 from trainables.errors import Refusal
 
@@ -62,8 +66,8 @@ class MetricSource(ABC):
     def print(self, lines: str) -> None:  # noqa: B027 - most sources ignore it
         """Take lines that the script has printed; another thread calls this."""
 
-    def logged(self) -> LoggedTexts | None:
-        """Return the parameters and tags that were logged since the last call, or None."""
+    def logged(self) -> Logged | None:
+        """Return what was logged besides metrics since the last call, or None."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing
@@ -399,28 +403,30 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 class MlflowCalls(MetricSource):
     """Metrics that a script logs with a client of MLflow, in any language.
 
-    A server on this machine answers the calls of MLflow's REST API. It knows one experiment and one run,
-    whose random id protects it from other users of the machine: every experiment and every run that the
-    script creates are these. An answer waits for nothing. Parameters and tags are kept for the run of the
-    trial; the client itself writes artifacts and models to a folder of the script.
+    A server on this machine answers the calls of MLflow's REST API that carry its token, which only the
+    environment of the script holds. It knows one experiment and one run: every experiment and every run that
+    the script creates are these. An answer waits for nothing. Parameters, tags, artifacts and models are kept
+    for the run of the trial; the files of a model are artifacts in a folder with the name of the model.
 
     Args:
-        artifacts: Folder of the artifacts.
+        artifacts: Folder of the artifacts, on the disk of the results.
         needed: Metrics without which a step has no report.
 
     Source: MLflow, docs/api_reference/source/rest-api.rst.
     """
 
     def __init__(self, artifacts: Path, needed: Collection[str]) -> None:
-        self.run = uuid4().hex
+        self.run, self.token = uuid4().hex, uuid4().hex
         self._needed = frozenset(needed)
         self._pending = PendingMetrics(needed, None)
         self._latest: dict[str, int] = {}
         self._repeated: set[int] = set()
-        self._texts, self._new_texts = LoggedTexts(), LoggedTexts()
+        self._texts, self._new_texts = Logged(), Logged()
+        self.artifacts = MlflowArtifacts(artifacts)
+        self._models: dict[str, str] = {}
         self._logged_at = 0.0
         self._lock = threading.Lock()
-        place = artifacts.as_uri()
+        place = f"mlflow-artifacts:/{self.run}"
         info: dict[str, Any] = {
             "run_id": self.run,
             "run_uuid": self.run,
@@ -432,8 +438,6 @@ class MlflowCalls(MetricSource):
         run = {"run": {"info": info, "data": {}}}
         experiment = {"experiment_id": "0", "name": "sweep", "lifecycle_stage": "active"}
         experiment |= {"artifact_location": place}
-        model = {"model_id": self.run, "experiment_id": "0", "name": "model", "artifact_uri": place}
-        logged = {"model": {"info": {**model, "status": "LOGGED_MODEL_READY"}}}
         self.answers: Final[Mapping[str, Mapping[str, Any]]] = {
             "runs/get": run,
             "runs/create": run,
@@ -441,8 +445,6 @@ class MlflowCalls(MetricSource):
             "experiments/create": {"experiment_id": "0"},
             "experiments/get": {"experiment": experiment},
             "experiments/get-by-name": {"experiment": experiment},
-            "logged-models": logged,
-            f"logged-models/{self.run}": logged,
         }
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Call", (_MlflowCall,), {"source": self}))
         self._thread = threading.Thread(
@@ -453,6 +455,7 @@ class MlflowCalls(MetricSource):
         self.variables = {
             "MLFLOW_TRACKING_URI": f"http://127.0.0.1:{self._server.server_port}",
             "MLFLOW_RUN_ID": self.run,
+            "MLFLOW_TRACKING_TOKEN": self.token,
             "NO_PROXY": without_proxy,
             "no_proxy": without_proxy,
         }
@@ -506,11 +509,37 @@ class MlflowCalls(MetricSource):
                 if name in known.tags or len(known.tags) < MOST_TEXTS:
                     known.tags[name] = self._new_texts.tags[name] = value
 
-    def logged(self) -> LoggedTexts | None:
-        """Return the parameters and tags that were logged since the last call, or None."""
+    def model(self, name: str) -> Mapping[str, Any]:
+        """Return the description of a model, whose files are artifacts in the folder of its name.
+
+        Raises:
+            ValueError: The name is invalid, or there are too many models.
+        """
+        check_name(name)
         with self._lock:
-            new, self._new_texts = self._new_texts, LoggedTexts()
-        return new if new.parameters or new.tags else None
+            if name not in self._models and len(self._models) == MOST_ARTIFACTS:
+                raise ValueError(f"a trial must log at most {MOST_ARTIFACTS} models")
+            known = self._models.setdefault(name, f"m-{uuid4().hex}")
+        info = {"model_id": known, "experiment_id": "0", "name": name, "source_run_id": self.run}
+        info |= {"artifact_uri": f"mlflow-artifacts:/{self.run}/{name}", "status": "LOGGED_MODEL_READY"}
+        return {"model": {"info": info}}
+
+    def answer(self, call: str) -> Mapping[str, Any] | None:
+        """Return the answer to a call, such as `runs/get`, or None if it has none."""
+        if call.startswith("logged-models/"):
+            wanted = call.split("/")[1]
+            return next(
+                (self.model(name) for name, known in [*self._models.items()] if known == wanted), None
+            )
+        return self.answers.get(call)
+
+    def logged(self) -> Logged | None:
+        """Return what was logged since the last call besides metrics, or None."""
+        with self._lock:
+            new, self._new_texts = self._new_texts, Logged()
+        files = {name: str(self.artifacts.kept(name)) for name in self.artifacts.take()}
+        new = replace(new, files=files, left_out=self.artifacts.left_out())
+        return new if new != Logged() else None
 
     def reports(self, *, ended: bool) -> list[bytes]:
         """Return the reports of the steps that are complete, and an empty one of a step that was repeated."""
@@ -528,6 +557,14 @@ class MlflowCalls(MetricSource):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self.artifacts.close()
+
+
+_ARTIFACTS = "/mlflow-artifacts/artifacts"
+"""End of the address of artifacts, before their run and their names."""
+
+_INVALID = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""Errors of a call that is not as MLflow defines it."""
 
 
 class _MlflowCall(BaseHTTPRequestHandler):
@@ -539,31 +576,110 @@ class _MlflowCall(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a question."""
+        if not self._has_token():
+            return
         call, query = self._call(), urlsplit(self.path).query
-        if call.startswith("runs/") and self.source.run not in query:
+        if _ARTIFACTS in self.path:
+            self._answer_artifact(parse_qs(query).get("path", [""])[0])
+        elif call.startswith("runs/") and self.source.run not in query:
             self._answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "no such run"})
-        elif call in self.source.answers:
-            self._answer(200, self.source.answers[call])
+        elif (answer := self.source.answer(call)) is not None:
+            self._answer(200, answer)
         else:
             message = "not kept, because the trial takes its reports from metrics logged to MLflow"
             self._answer(404, {"error_code": "ENDPOINT_NOT_FOUND", "message": message})
 
     def do_POST(self) -> None:
-        """Take metrics, parameters and tags; accept anything else."""
+        """Take metrics, parameters, tags and models; accept anything else."""
+        if not self._has_token():
+            return
         call = self._call()
         try:
             size = int(self.headers.get("Content-Length") or 0)
             if size > LONGEST_READ:
                 raise ValueError(f"a call must be shorter than {LONGEST_READ} bytes")
             document = json.loads(self.rfile.read(size) or b"{}")
+            answer = self.source.answer(call)
             if call == "runs/create":
                 self.source.log_texts((), document.get("tags") or ())
+            elif call == "logged-models":
+                answer = self.source.model(str(document.get("name") or "model"))
             elif self.source.run in (document.get("run_id"), document.get("run_uuid")):
                 self._take(call, document)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            self._answer(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(error)})
+        except _INVALID as error:
+            self._refuse(error)
         else:
-            self._answer(200, self.source.answers.get(call, {}))
+            self._answer(200, answer or {})
+
+    def do_PUT(self) -> None:
+        """Take a file that is an artifact of the run."""
+        if not self._has_token():
+            return
+        unread = 0
+        try:
+            size = unread = max(int(self.headers.get("Content-Length") or 0), 0)
+            if self.headers.get("Transfer-Encoding"):  # as clients send an empty file
+                if int(self.rfile.readline(LONGEST_NAME), 16):
+                    raise ValueError("an artifact must come with its Content-Length")
+                self.rfile.readline(LONGEST_NAME)
+            check_name(name := self._artifact())
+            unread = 0
+            self.source.artifacts.write(name, self.rfile, size)
+        except (*_INVALID, OSError) as error:
+            self.rfile.read(min(unread, LONGEST_READ))  # so that a client that still sends gets the answer
+            self._refuse(error)
+        else:
+            self._answer(200, {})
+
+    def _has_token(self) -> bool:
+        """Refuse a call without the token of the script."""
+        given = self.headers.get("Authorization") or ""
+        if compare_digest(given.encode(), f"Bearer {self.source.token}".encode()):
+            return True
+        message = "must come from the script of the trial, with its MLFLOW_TRACKING_TOKEN"
+        self._answer(401, {"error_code": "UNAUTHENTICATED", "message": message})
+        return False
+
+    def _artifact(self, path: str | None = None) -> str:
+        """Return the name of the artifact that the call names, or `path`; '' for all artifacts.
+
+        Raises:
+            ValueError: It belongs to another run.
+        """
+        if path is None:
+            path = unquote(urlsplit(self.path).path).partition(_ARTIFACTS)[2].removeprefix("/")
+        run, _, name = path.partition("/")
+        if run != self.source.run:
+            raise ValueError(f"an artifact must be one of the run of the trial (got {path!r:.80})")
+        return name
+
+    def _answer_artifact(self, listed: str) -> None:
+        """Answer with a file, or with the entries of a folder if `listed` names one."""
+        artifacts = self.source.artifacts
+        try:
+            if listed:
+                entries = sorted(artifacts.entries(self._artifact(listed)).items())
+                folders = [{"path": name, "is_dir": True} for name, size in entries if size is None]
+                files = [
+                    {"path": name, "is_dir": False, "file_size": size}
+                    for name, size in entries
+                    if size is not None
+                ]
+                return self._answer(200, {"files": [*folders, *files]})
+            path = artifacts.find(name := self._artifact())
+            if path is None:
+                message = f"no artifact {name!r:.80} was logged by this attempt"
+                return self._answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": message})
+            with path.open("rb") as file:
+                self.send_response(200)
+                self.send_header("Content-Length", str(os.fstat(file.fileno()).st_size))
+                self.end_headers()
+                shutil.copyfileobj(file, self.wfile)
+        except (ValueError, OSError) as error:
+            self._refuse(error)
+
+    def _refuse(self, error: Exception) -> None:
+        self._answer(400, {"error_code": "INVALID_PARAMETER_VALUE", "message": str(error)})
 
     def _take(self, call: str, document: Mapping[str, Any]) -> None:
         if call == "runs/log-metric":
@@ -595,21 +711,21 @@ class _MlflowCall(BaseHTTPRequestHandler):
 
 
 def source_of_metrics(
-    metrics: Mapping[str, str], folder: Path, own: Path, needed: Collection[str], interval: int
+    metrics: Mapping[str, str], folder: Path, kept: Path, needed: Collection[str], interval: int
 ) -> MetricSource:
     """Return the source of the reports of a script.
 
     Args:
         metrics: Section `trainable.metrics` with its placeholders replaced.
         folder: Working folder of the script.
-        own: Folder of the script's own files.
+        kept: Folder of the artifacts that the script logs with MLflow.
         needed: Metrics without which a step has no report: objectives and constrained ones.
         interval: Steps between two reports.
     """
     if "file" in metrics:
         return MetricTable(folder / metrics["file"], metrics.get(STEP, STEP), needed)
     if "source" in metrics:
-        return MlflowCalls(own / "mlflow", needed)
+        return MlflowCalls(kept, needed)
     if "tensorboard" in metrics:
         return EventFiles(folder / metrics["tensorboard"], needed)
     return PrintedMetrics(metrics, needed, interval)

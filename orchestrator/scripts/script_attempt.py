@@ -24,13 +24,14 @@ from orchestrator.assignment import (
     OUT_OF_GPU_MEMORY,
     SIZE,
     Assignment,
-    LoggedTexts,
+    Logged,
     Outcome,
     SavedCheckpoint,
 )
 from orchestrator.ledger.sweeps.records import attempt_number
 from orchestrator.scripts import reported_folder
 from orchestrator.scripts.metric_sources import MetricSource, source_of_metrics
+from orchestrator.scripts.mlflow_artifacts import MOST_ARTIFACTS, MOST_BYTES
 from orchestrator.scripts.ranks import OtherNodes, unpack
 from orchestrator.scripts.reported_folder import own_file
 from orchestrator.scripts.script_process import (
@@ -288,8 +289,7 @@ class ScriptAttempt:
             self._source = self._source_of_metrics(resumed)
             own = {} if self._source is None else self._source.variables
             if own:
-                kept = "metrics, which are its reports, parameters and tags"
-                self._log.write(f"of what it logs with MLflow, {kept} are kept; artifacts and models are not")
+                self._log.write("what it logs with MLflow is kept in the run of the trial, except for traces")
             variables = {**with_access(assignment.tracking), **own}
             rank = others.start() if others is not None else ALONE
             self._process = ScriptProcess(
@@ -318,7 +318,9 @@ class ScriptAttempt:
         metrics = metrics_of(settings, self._place, resumed)
         needed = [name for name in self._assignment.observed if not name.startswith(_MEASURED)]
         interval = settings.training.interval
-        return source_of_metrics(metrics, Path(settings.folder), self._place.scratch, needed, interval)
+        log, number = Path(self._assignment.log), attempt_number(self._assignment.attempt_id)
+        kept = log.with_suffix(".mlflow") / str(number)
+        return source_of_metrics(metrics, Path(settings.folder), kept, needed, interval)
 
     def _code_digest(self) -> str:
         settings = self._settings
@@ -403,9 +405,14 @@ class ScriptAttempt:
             self._log.write(f"ended after its last report with {self._reason(end, self._tail)}")
         return replace(last, logged=self._logged())
 
-    def _logged(self) -> LoggedTexts | None:
-        """Return the parameters and tags that the script has logged with MLflow since the last outcome."""
-        return None if self._source is None else self._source.logged()
+    def _logged(self) -> Logged | None:
+        """Return what the script has logged with MLflow, besides metrics, since the last outcome."""
+        logged = None if self._source is None else self._source.logged()
+        if logged is not None and logged.left_out:
+            shown = ", ".join(logged.left_out[:3]) + (", ..." if len(logged.left_out) > 3 else "")
+            limit = f"{MOST_ARTIFACTS:,} files and {MOST_BYTES >> 30} GiB"
+            self._log.write(f"artifacts of more than {limit} in one attempt are not kept: {shown}")
+        return logged
 
     def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -9,36 +9,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 
-from orchestrator.driver.notice_targets import EVENTS, check_target
+from orchestrator.driver.notice_targets import EVENTS, NoticeSetting, check_target
+from orchestrator.driver.notifications import NOTIFY
 from orchestrator.errors import BadInput, NotFound, OverQuota
 
 MOST_TARGETS = 10
 """Largest number of targets of an owner."""
-
-
-@dataclass(frozen=True)
-class NoticeSetting:
-    """A target of notifications.
-
-    Attributes:
-        target: Target in one of the forms of `notice_targets`.
-        events: Names of the events to send; all if empty.
-        restricted: Whether it was set over HTTP, so that the service runs no command for it and connects to
-            public addresses only.
-    """
-
-    target: str
-    events: Sequence[str] = ()
-    restricted: bool = False
-
-    def wants(self, event: str) -> bool:
-        """Return True if the target receives an event."""
-        return not self.events or event in self.events
 
 
 def targets(file: Path) -> dict[str, list[NoticeSetting]]:
@@ -57,18 +40,21 @@ def add(file: Path, owner: str, setting: NoticeSetting) -> list[NoticeSetting]:
     """Add a target of an owner, or replace its events; return all of the owner.
 
     Raises:
-        BadInput: The target has none of the forms, or an event is unknown.
+        BadInput: The target has none of the forms, an event is unknown, or the name is invalid.
         NotAllowed: The target is restricted.
         OverQuota: The owner has `MOST_TARGETS` targets.
     """
     check_target(setting.target, restricted=setting.restricted)
+    if setting.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", setting.name):
+        must = "must be letters, digits, - and _, at most 64"
+        raise BadInput("--name", must, setting.name[:80], "For example --name team.")
     for event in setting.events:
         if event not in EVENTS:
             must = f"must be one of {', '.join(EVENTS)}"
             raise BadInput("--event", must, event[:80], "Leave it out for all events.")
 
     def change(own: list[NoticeSetting]) -> list[NoticeSetting]:
-        others = [each for each in own if each.target != setting.target]
+        others = [each for each in own if (each.name or each.target) != (setting.name or setting.target)]
         if len(others) >= MOST_TARGETS:
             must = f"may have at most {MOST_TARGETS} targets of notifications"
             raise OverQuota(f"owner {owner}", must, str(len(others)), "Remove one first.")
@@ -96,6 +82,33 @@ def remove(file: Path, owner: str, number: int) -> list[NoticeSetting]:
         return [each for place, each in enumerate(own, start=1) if place != number]
 
     return _change(file, owner, change)
+
+
+def of_file(
+    wanted: Mapping[str, Sequence[str]],
+    own: Sequence[NoticeSetting],
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[list[NoticeSetting], list[str]]:
+    """Return the targets that a search-space file names, and the names that nobody has set.
+
+    Args:
+        wanted: Events by target, as `SweepConfig.notify` has them.
+        own: Targets of the owner of the sweep.
+        environment: Variables of the owner, of which `SWEEP_NOTIFY_TEAM` sets the target `team`. None for a
+            service, whose variables are not those of the owner.
+    """
+    found, unknown = list[NoticeSetting](), list[str]()
+    by_name = {each.name: each for each in own if each.name}
+    for name, events in wanted.items():
+        if name.startswith("mailto:"):
+            found.append(NoticeSetting(name, tuple(events)))
+        elif name in by_name:
+            found.append(replace(by_name[name], events=tuple(events)))
+        elif target := environment.get(f"{NOTIFY}_{name.upper().replace('-', '_')}"):
+            found.append(NoticeSetting(target, tuple(events), name=name))
+        else:
+            unknown.append(name)
+    return found, unknown
 
 
 def _change(

@@ -548,7 +548,7 @@ def _commit(
     at = writer.next_report_at()
     # The event has the report's time, so that it can be made again from the report.
     report = ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at)
-    noted = [] if outcome.logged is None else [events.logged(key, outcome.logged, events.milliseconds(at))]
+    noted = [] if outcome.logged is None else events.logged(key, outcome.logged, events.milliseconds(at))
     return writer.record_report(
         attempt_id,
         outcome.step,

@@ -36,7 +36,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.assignment import INITIAL_NORM, NORM, SIZE, LoggedTexts
+from orchestrator.assignment import INITIAL_NORM, NORM, SIZE, Logged
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import (
@@ -228,16 +228,18 @@ def tags(run: str, values: Mapping[str, Any], at_ms: int) -> Event:
     return Event("tags", run, {"tags": _texts(values)}, at_ms)
 
 
-def logged(run: str, texts: LoggedTexts, at_ms: int) -> Event:
-    """Add parameters and tags that a script has logged with MLflow to the run of its trial.
+def logged(run: str, logged: Logged, at_ms: int) -> list[Event]:
+    """Add what a script has logged with MLflow besides metrics to the run of its trial.
 
     Tags with names that are reserved for the service get a prefix.
     """
     named = {
         f"{_REPORTED}{name}" if name in _RESERVED or name.startswith(_RESERVED_PREFIXES) else name: value
-        for name, value in texts.tags.items()
+        for name, value in logged.tags.items()
     }
-    return Event("tags", run, {"tags": _texts(named), "parameters": _texts(texts.parameters)}, at_ms)
+    payload = {"tags": _texts(named), "parameters": _texts(logged.parameters)}
+    files = [artifact(run, Path(path), posixpath.dirname(name), at_ms) for name, path in logged.files.items()]
+    return [*([Event("tags", run, payload, at_ms)] if named or logged.parameters else []), *files]
 
 
 def noted(note: Note, description: str = "") -> Event:

@@ -92,6 +92,9 @@ class NewNotice(Body):
         str, Field(max_length=3_000, description="`https://...`, `slack+https://...` or `mailto:...`.")
     ]
     events: Annotated[tuple[str, ...], Field(max_length=20, description="Such as `best`; all if empty.")] = ()
+    name: Annotated[
+        str, Field(max_length=100, description="Name for `notify` of files; empty to hear of all sweeps.")
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -308,7 +311,8 @@ def list_notices(app: App, user: SignedIn) -> NoticeList:
 def add_notice(app: App, user: SignedIn, body: NewNotice) -> NoticeList:
     """Send notifications about the user's sweeps to a target on a public network."""
     root = app.workspace.paths.root
-    return NoticeList(notice_admin.add(body.target, body.events, over_http=user.name, root=root))
+    added = notice_admin.add(body.target, body.events, body.name, over_http=user.name, root=root)
+    return NoticeList(added)
 
 
 @ROUTER.delete("/notices/{number}")

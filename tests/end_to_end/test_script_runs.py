@@ -7,9 +7,13 @@ import json
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow
+import mlflow.pyfunc
+import mlflow.sklearn
 import psutil
 import pytest
 import requests
@@ -192,6 +196,63 @@ def test_what_a_script_logs_alone_is_in_the_ledger_and_in_the_run_of_its_trial(c
         assert (run.data.params["heads"], run.data.params["last"]) == ("[1, 2]", "3")
         assert (run.data.tags["kind"], run.data.tags["trial.key"]) == ("mine", key)
         assert run.data.tags["reported:trial.key"] == "another"
+    code, printed = commands.run("check")
+    assert code == 0, printed
+
+
+KEEPS = """
+import os, pathlib, signal, sys, time
+import mlflow
+import mlflow.sklearn
+from sklearn.linear_model import LinearRegression
+
+rate, started = sys.argv[1], pathlib.Path(f"started-{sys.argv[1]}")
+is_first = not started.exists()
+started.touch()
+for step in range(1, 4):
+    mlflow.log_text(f"{rate} {step}", "notes/last.txt")
+    mlflow.log_dict({"step": step}, f"step-{step}.json")
+    mlflow.log_metric("val/loss", float(rate) / step, step=step)
+    time.sleep(0.5)
+    if is_first and step == 2:
+        mlflow.log_text("of an attempt that was lost", "lost.txt")
+        os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path("table.csv").write_text("a,b")
+mlflow.log_artifact("table.csv", "tables")
+fitted = LinearRegression().fit([[0.0], [1.0]], [0.0, float(rate)])
+mlflow.sklearn.log_model(fitted, name="line", pip_requirements=["scikit-learn"])
+"""
+
+
+def test_artifacts_and_models_that_a_script_logs_are_in_the_run_of_its_trial(commands: Commands) -> None:
+    """The first attempt of each trial is killed between two reports."""
+    folder = commands.folder / "own"
+    folder.mkdir()
+    (folder / "train.py").write_text(KEEPS)
+    command = f"command: [{sys.executable}, train.py, '{{rate}}'], metrics: {{source: mlflow}}"
+    (folder / "rates.yaml").write_text(FILE.replace("TRAINABLE, mlflow: true", command))
+    code, printed = commands.run(str(folder / "rates.yaml"))
+    assert code == 0, printed
+    [sweep] = commands.ledger.sweeps()
+    trials = {trial.key: trial for trial in commands.ledger.trials(sweep.id)}
+    attempts = Counter(attempt.trial_key for attempt in commands.ledger.attempts(sweep.id))
+    address = f"sqlite:///{commands.root}/mlflow.db"
+    client = MlflowClient(address)
+    of_trials = [run for run in runs(address) if "trial.key" in run.data.tags]
+    assert len(of_trials) == 2
+    for run in of_trials:
+        rate, run_id = trials[run.data.tags["trial.key"]].params["rate"], run.info.run_id
+        assert attempts[run.data.tags["trial.key"]] == 2, printed
+        steps = ["step-1.json", "step-2.json", "step-3.json"]
+        assert [one.path for one in client.list_artifacts(run_id)] == ["line", "notes", *steps, "tables"]
+        files = Path(run.info.artifact_uri.removeprefix("file://"))
+        assert (files / "notes" / "last.txt").read_text() == f"{rate} 3"
+        assert (files / "tables" / "table.csv").read_text() == "a,b"
+        model = mlflow.sklearn.load_model(str(files / "line"))
+        assert model.predict([[2.0]])[0] == pytest.approx(2 * rate)
+    mlflow.set_tracking_uri(address)
+    served = mlflow.pyfunc.load_model(f"runs:/{run_id}/line")
+    assert served.predict([[2.0]])[0] == pytest.approx(2 * rate)
     code, printed = commands.run("check")
     assert code == 0, printed
 

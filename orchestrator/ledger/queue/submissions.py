@@ -8,7 +8,7 @@ from drivers that have replaced it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from types import MappingProxyType
@@ -441,10 +441,9 @@ class SubmissionEnd(NamedTuple):
     cause: str | None
 
 
-def states_of(ledger: Ledger, owners: Collection[str]) -> list[SubmissionEnd]:
-    """Return the states of all submissions of some owners, without their documents."""
-    columns = (SUBMISSION.c[name] for name in SubmissionEnd._fields)
-    query = select(*columns).where(SUBMISSION.c.owner.in_(owners))
+def states_of(ledger: Ledger) -> list[SubmissionEnd]:
+    """Return the states of all submissions, without their documents."""
+    query = select(*(SUBMISSION.c[name] for name in SubmissionEnd._fields))
     return ledger.query(lambda connection: [SubmissionEnd(*row) for row in connection.execute(query)])
 
 

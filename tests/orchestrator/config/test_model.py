@@ -104,6 +104,34 @@ def test_conditional_settings(tmp_path: Path) -> None:
     assert list(sweep.search)[-1] == "depth"
 
 
+def test_targets_of_notifications_are_no_part_of_the_identity(tmp_path: Path) -> None:
+    text = VALID + "notify: {team: [best, ended], mailto:ada@example.org: all}\n"
+    sweep = loaded(tmp_path, text)
+    assert sweep.notify == {"team": ("best", "ended"), "mailto:ada@example.org": ()}
+    assert sweep.document()["notify"] == {"team": ["best", "ended"], "mailto:ada@example.org": "all"}
+    assert from_document(sweep.document()).notify == sweep.notify
+    assert sweep.digest == loaded(tmp_path).digest
+
+
+@pytest.mark.parametrize(
+    ("notify", "must"),
+    [
+        (
+            "{https://hooks.example.org/canary: all}",
+            "must be the name of a target, or mailto: and an address",
+        ),
+        ("{./canary.sh --to ada: all}", "must be the name of a target"),
+        ("{team: [bset]}", "best"),
+        ("{team: }", "notify.team"),
+        ("team", "must be a mapping"),
+    ],
+)
+def test_a_target_of_a_file_is_a_name_or_an_address(tmp_path: Path, notify: str, must: str) -> None:
+    error = refused(tmp_path, VALID + f"notify: {notify}\n")
+    assert must in str(error)
+    assert "canary" not in str(error) or "canary.sh" in notify, "the address of a webhook is a secret"
+
+
 def test_identity(tmp_path: Path) -> None:
     """The id consists of stem, profile and digest; only a change of meaning changes it."""
     sweep = loaded(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from tensorboardX import SummaryWriter
 
-from orchestrator.assignment import LoggedTexts
+from orchestrator.assignment import Logged
 from orchestrator.scripts.metric_sources import (
     EventFiles,
     MetricTable,
@@ -24,6 +25,7 @@ from orchestrator.scripts.metric_sources import (
     PrintedMetrics,
     scalars_of,
 )
+from orchestrator.scripts.mlflow_artifacts import MlflowArtifacts
 from tests.orchestrator.scripts.test_script_attempt import Runs
 from trainables.errors import Refusal
 
@@ -325,11 +327,81 @@ def test_metrics_that_a_script_logs_with_mlflow_are_its_reports(
     ], runs.log
     assert math.isnan(outcomes[0].metrics["train/loss"])
     assert outcomes[0].metrics["looks"] == 1
-    assert "sweep-trial-" in runs.log.partition("where: ")[2].split()[1], "artifacts are its own files"
     assert outcomes[-1].done
-    first, *_, last = (one.logged for one in outcomes)
-    assert first == LoggedTexts({"rate": "0.5", "heads": "[1, 2]"}, {"kind": "first", "epoch": "1"})
-    assert last == LoggedTexts({"last": "True"}, {"epoch": "3"})
+    first, *_, last = (replace(one.logged, files={}) for one in outcomes if one.logged is not None)
+    assert first == Logged({"rate": "0.5", "heads": "[1, 2]"}, {"kind": "first", "epoch": "1"})
+    assert last == Logged({"last": "True"}, {"epoch": "3"})
+
+
+KEEPS = """
+import pathlib, time
+import mlflow
+import mlflow.sklearn
+import numpy
+from sklearn.linear_model import LinearRegression
+
+class Twice(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input, params=None):
+        return 2 * model_input
+
+pathlib.Path("table.csv").write_text("a,b")
+pathlib.Path("empty.txt").touch()
+for epoch in range(1, 4):
+    mlflow.log_text(f"epoch {epoch}", "notes/last.txt")
+    mlflow.log_dict({"epoch": epoch}, f"epoch {epoch}.json")
+    mlflow.log_metric("val/loss", 1 / epoch, step=epoch)
+    time.sleep(0.5)
+mlflow.log_artifact("table.csv")
+mlflow.log_artifact("empty.txt", "tables")
+fitted = LinearRegression().fit(numpy.array([[0.0], [1.0]]), numpy.array([0.0, 3.0]))
+info = mlflow.sklearn.log_model(fitted, name="line", pip_requirements=["numpy"])
+mlflow.pyfunc.log_model(name="twice", python_model=Twice(), pip_requirements=["numpy"])
+print("again:", mlflow.sklearn.load_model(info.model_uri).predict([[2.0]])[0].round(6))
+print("read:", mlflow.artifacts.load_text(mlflow.get_artifact_uri("notes/last.txt")))
+client, run = mlflow.MlflowClient(), mlflow.active_run().info.run_id
+print("listed:", [one.path for one in client.list_artifacts(run)])
+"""
+
+
+def test_artifacts_and_models_come_with_the_next_report(runs: Runs) -> None:
+    assigned = runs.command(KEEPS, steps=3, interval=1, metrics={"source": "mlflow"})
+    all_of_them = runs.all(replace(assigned, observed=("val/loss",)))
+    outcomes = [one for one in all_of_them if not one.training]
+    assert [one.step for one in outcomes] == [1, 2, 3], runs.log
+    first, second, last = (one.logged for one in outcomes)
+    assert first is not None
+    assert second is not None
+    assert last is not None
+    assert set(first.files) == {"notes/last.txt", "epoch 1.json"}
+    assert set(second.files) == {"notes/last.txt", "epoch 2.json"}
+    assert set(last.files) > {"table.csv", "tables/empty.txt", "line/MLmodel", "twice/MLmodel"}
+    assert Path(last.files["notes/last.txt"]).read_text() == "epoch 3"
+    assert Path(last.files["tables/empty.txt"]).read_text() == ""
+    assert "again: 6.0" in runs.log
+    assert "read: epoch 3" in runs.log
+    names = ["epoch 1.json", "epoch 2.json", "epoch 3.json", "line", "notes", "table.csv", "tables", "twice"]
+    assert f"listed: {names}" in runs.log
+
+
+def test_artifacts_after_the_last_report_of_a_failed_attempt_are_left_to_the_next_one(runs: Runs) -> None:
+    text = """
+    import os, time
+    import mlflow
+    mlflow.log_text("kept", "kept.txt")
+    mlflow.log_metric("val/loss", 1, step=1)
+    time.sleep(0.5)
+    mlflow.log_text("newer", "kept.txt")
+    mlflow.log_text("lost", "lost.txt")
+    os._exit(3)
+    """
+    assigned = runs.command(text, steps=3, interval=1, metrics={"source": "mlflow"})
+    outcomes = runs.all(replace(assigned, observed=("val/loss",)))
+    assert outcomes[-1].failure == "error"
+    assert outcomes[-1].logged is None
+    assert outcomes[0].logged is not None
+    [(name, path)] = outcomes[0].logged.files.items()
+    assert (name, Path(path).read_text()) == ("kept.txt", "kept")
+    assert [*Path(path).parent.parent.rglob("*.txt")] == [Path(path)], "nothing else is left"
 
 
 OWN_RUN = """
@@ -372,7 +444,19 @@ def test_the_first_value_of_a_step_counts_and_a_repeated_one_is_logged(runs: Run
 
 def _called(calls: MlflowCalls, call: str, **document: object) -> int:
     address = f"{calls.variables['MLFLOW_TRACKING_URI']}/api/2.0/mlflow/{call}"
-    request = urllib.request.Request(address, json.dumps(document).encode() if document else None)
+    headers = {"Authorization": f"Bearer {calls.token}"}
+    request = urllib.request.Request(address, json.dumps(document).encode() if document else None, headers)
+    return _status(request)
+
+
+def _sent(calls: MlflowCalls, path: str, content: bytes, token: str | None = None) -> int:
+    """Upload a file as the artifact of a path."""
+    place = f"{calls.variables['MLFLOW_TRACKING_URI']}/api/2.0/mlflow-artifacts/artifacts"
+    headers = {"Authorization": f"Bearer {token or calls.token}"}
+    return _status(urllib.request.Request(f"{place}/{path}", content, headers, method="PUT"))
+
+
+def _status(request: urllib.request.Request) -> int:
     try:
         with urllib.request.urlopen(request, timeout=5) as answer:
             return int(answer.status)
@@ -386,6 +470,11 @@ def test_another_user_of_the_machine_reports_nothing(tmp_path: Path) -> None:
     other, own = {"run_id": 32 * "0"}, {"run_id": calls.run}
     metric = {"key": "val/loss", "value": 1.0, "step": 1}
     try:
+        address = f"{calls.variables['MLFLOW_TRACKING_URI']}/api/2.0/mlflow"
+        for call in ("runs/create", "experiments/get", "logged-models", f"runs/get?run_id={calls.run}"):
+            assert _status(urllib.request.Request(f"{address}/{call}", b"{}")) == 401, "its id stays secret"
+        assert _status(urllib.request.Request(f"{address}/experiments/get")) == 401
+        assert _sent(calls, f"{calls.run}/a.txt", b"a", token="another") == 401
         assert _called(calls, f"runs/get?run_id={32 * '0'}") == 404
         assert _called(calls, "runs/log-metric", **other, **metric) == 200
         assert calls.reports(ended=True) == []
@@ -398,7 +487,7 @@ def test_another_user_of_the_machine_reports_nothing(tmp_path: Path) -> None:
         assert _called(calls, "runs/log-parameter", **own, key="rate", value="1") == 200
         assert _called(calls, "runs/log-parameter", **own, key="rate", value="2") == 400
         assert _called(calls, "runs/log-batch", **own, tags=[{"key": "a", "value": "b"}, {"key": "a"}]) == 400
-        assert calls.logged() == LoggedTexts({"rate": "1"})
+        assert calls.logged() == Logged({"rate": "1"})
     finally:
         calls.close()
 
@@ -421,6 +510,53 @@ def test_calls_without_end_keep_a_bounded_number_of_names(tmp_path: Path) -> Non
     assert texts is not None
     assert (len(texts.parameters), len(texts.tags)) == (200, 200)
     assert max(map(len, texts.parameters.values())) == 8_000
+
+
+def test_artifacts_stay_inside_their_folder_and_their_run(tmp_path: Path) -> None:
+    folder = tmp_path / "of the attempt"
+    calls = MlflowCalls(folder, NEEDED)
+    hostile = [
+        "../a",
+        "a/../../b",
+        "%2e%2e/a",
+        "a//b",
+        "./a",
+        "a/%00",
+        "a%0ab",
+        "",
+        f"{251 * 'a'}",
+        600 * "a/",
+    ]
+    try:
+        for name in hostile:
+            assert _sent(calls, f"{calls.run}/{name}", b"content") == 400, name
+        assert _sent(calls, f"{32 * '0'}/a", b"content") == 400
+        assert _called(calls, "logged-models", name="../model") == 400
+        assert _called(calls, "logged-models", name="model") == 200
+        assert _sent(calls, f"{calls.run}/a%2Fb", b"content") == 200
+        assert _sent(calls, f"{calls.run}/a", b"a file where a folder is") == 400
+        assert _sent(calls, f"{calls.run}/a/b/c", b"a folder where a file is") == 400
+        logged = calls.logged()
+    finally:
+        calls.close()
+    assert logged == Logged(files={"a/b": str(folder / "kept" / "a" / "b")})
+    assert [*tmp_path.rglob("*.*"), *tmp_path.iterdir()] == [folder], "nothing elsewhere"
+    assert [path.name for path in folder.iterdir()] == ["kept"]
+
+
+def test_artifacts_beyond_a_limit_are_left_out(tmp_path: Path) -> None:
+    artifacts = MlflowArtifacts(tmp_path / "mlflow", most=10)
+    for name, content in (("a", 6 * b"a"), ("b", 5 * b"b"), ("a", 10 * b"c")):
+        artifacts.write(name, io.BytesIO(content), len(content))
+    with pytest.raises(ValueError, match="got 1 of 2 bytes"):
+        artifacts.write("a", io.BytesIO(b"d"), 2)
+    assert artifacts.take() == ["a"]
+    assert artifacts.left_out() == ["b"]
+    assert artifacts.kept("a").read_bytes() == 10 * b"c", "a file that was not sent whole replaces none"
+    many = MlflowArtifacts(tmp_path / "many")
+    for number in range(1_002):
+        many.write(f"{number}", io.BytesIO(), 0)
+    assert (len(many.take()), many.left_out()) == (1_000, ["1000", "1001"])
 
 
 def test_no_import_of_a_vendor_reads_event_files() -> None:

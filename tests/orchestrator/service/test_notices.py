@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import time
+import typing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from orchestrator.config.sections import NoticeEvent
+from orchestrator.driver.notice_targets import EVENTS, NoticeSetting
 from orchestrator.driver.notifications import Seen
-from orchestrator.errors import BadInput, NotAllowed, NotFound, OverQuota
+from orchestrator.errors import BadInput, Exit, NotAllowed, NotFound, OverQuota
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.submissions import (
@@ -26,8 +29,15 @@ from orchestrator.ledger.queue.submissions import (
 )
 from orchestrator.ledger.sweeps.records import ReportRecord
 from orchestrator.service import notice_list, notices
-from orchestrator.service.notice_list import MOST_TARGETS, NoticeSetting
-from orchestrator.service.notices import Notices, Standing, is_stuck, messages, quota_message
+from orchestrator.service.notice_list import MOST_TARGETS, of_file
+from orchestrator.service.notices import (
+    Notices,
+    Standing,
+    SweepNotices,
+    is_stuck,
+    messages,
+    quota_message,
+)
 from orchestrator.sharing.pool_rows import Owner
 from orchestrator.sharing.usage import week_of
 from orchestrator.storage.paths import Paths
@@ -146,6 +156,37 @@ def test_an_owner_has_a_bounded_number_of_targets_and_writers_wait_for_each_othe
         add(MOST_TARGETS)
 
 
+def test_a_name_stands_for_one_target_of_its_owner(file: Path) -> None:
+    first = NoticeSetting("https://example.org/a", name="team")
+    notice_list.add(file, "ada", first)
+    second = NoticeSetting("https://example.org/b", restricted=True, name="team")
+    assert notice_list.add(file, "ada", second) == [second]
+    unnamed = NoticeSetting("https://example.org/b")
+    assert notice_list.add(file, "ada", unnamed) == [second, unnamed]
+    for name in ("a b", "mailto:ada@example.org", 65 * "a"):
+        with pytest.raises(BadInput, match="must be letters"):
+            notice_list.add(file, "ada", NoticeSetting("mailto:ada@example.org", name=name))
+
+
+def test_a_file_names_targets_of_its_owner_and_never_those_of_the_service() -> None:
+    team = NoticeSetting("https://example.org/a", ("ended",), restricted=True, name="team")
+    wanted = {"team": (), "mailto:ada@example.org": ("best",), "my-own": (), "other": ()}
+    variables = {"SWEEP_NOTIFY_MY_OWN": "https://example.org/own"}
+    found, unknown = of_file(wanted, [team, NoticeSetting("mailto:x@example.org")], variables)
+    assert found == [
+        replace(team, events=()),
+        NoticeSetting("mailto:ada@example.org", ("best",)),
+        NoticeSetting("https://example.org/own", name="my-own"),
+    ]
+    assert found[0].restricted, "a target that was set over HTTP stays on public networks"
+    assert unknown == ["other"]
+    assert of_file(wanted, [team])[1] == ["my-own", "other"]
+
+
+def test_a_file_may_ask_for_every_event_that_there_is() -> None:
+    assert set(typing.get_args(NoticeEvent)) == set(EVENTS)
+
+
 # ------------------------------------------------------------------ the thread
 
 
@@ -162,10 +203,14 @@ def ledger(paths: Paths) -> Iterator[Ledger]:
 
 
 def put(
-    ledger: Ledger, state: SubmissionState, code: int | None = None, sweep_id: str = sweeps.SWEEP_ID
+    ledger: Ledger,
+    state: SubmissionState,
+    code: int | None = None,
+    sweep_id: str = sweeps.SWEEP_ID,
+    **sections: object,
 ) -> None:
     """Let the sweep of Ada be in a state."""
-    order = SubmissionRequest("ada", {"name": "retrieval"}, "", {}, None, "c0ffee")
+    order = SubmissionRequest("ada", {"name": "retrieval", **sections}, "", {}, None, "c0ffee")
     entry, _ = submissions.submit(ledger, order, lambda is_known: sweep_id, again=True)
     change_rows(ledger, lambda change: change.replace(replace(entry, state=state, code=code)))
 
@@ -210,3 +255,56 @@ def test_a_sweep_of_a_new_submission_is_told_from_its_first_value_on(
         "val/accuracy",
         f"{sweeps.SWEEP_ID}-2",
     )
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().replace("}{", "}\n{").splitlines()]
+
+
+def test_the_targets_that_a_file_names_hear_of_its_sweep_alone(
+    paths: Paths, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notices, "LOOK_SECONDS", 0.05)
+    team, closed, bob = tmp_path / "team", tmp_path / "closed", tmp_path / "bob"
+    notice_list.add(paths.notices, "ada", NoticeSetting(f"tee -a {team}", name="team"))
+    notice_list.add(paths.notices, "ada", NoticeSetting(f"tee -a {closed}", name="closed"))
+    notice_list.add(paths.notices, "bob", NoticeSetting(f"tee -a {bob}", name="theirs"))
+    monkeypatch.setenv("SWEEP_NOTIFY_OPERATOR", f"tee -a {closed}")
+    named = {"team": ["ended"], "theirs": "all", "operator": "all"}
+    other = f"{sweeps.SWEEP_ID}-other"
+    said: list[str] = []
+    with closing(Notices(paths, System(), said.append)) as sending:
+        sending.start()
+        wait_for(lambda: "ada" in sending._before)
+        put(ledger, "STARTED", notify=named)
+        put(ledger, "STARTED", sweep_id=other)
+        wait_for(lambda: sweeps.SWEEP_ID in sending._before["ada"])
+        put(ledger, "ENDED", 0, sweep_id=other)
+        put(ledger, "ENDED", 3, notify=named)
+        wait_for(lambda: team.exists() and team.read_text().endswith("}"))
+        wait_for(lambda: len(said) == 2)
+    ended = {"event": "ended", "sweep": sweeps.SWEEP_ID, "exit": 3, "result": "some_failed"}
+    assert lines_of(team) == [ended]
+    assert not closed.exists()
+    assert not bob.exists()
+    assert [line.partition(": notify: ")[2] for line in said] == [
+        "ada has no target `theirs`, which hears nothing.",
+        "ada has no target `operator`, which hears nothing.",
+    ]
+
+
+def test_a_driver_tells_of_stuck_trials_and_the_quota_too(
+    paths: Paths, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = tmp_path / "heard"
+    monkeypatch.setattr(notices, "_is_silent", lambda ledger, trial, now: trial.number == 1)
+    settings = [NoticeSetting(f"tee -a {heard}"), NoticeSetting(f"tee -a {tmp_path / 'few'}", ("best",))]
+    with closing(SweepNotices(paths, System(), print, sweeps.SWEEP_ID, "ada", settings)) as sending:
+        sending._before = replace(sending._before, seen=Seen())
+        sending.start()
+        sending.end(Exit.RESUMABLE)
+    events = [message["event"] for message in lines_of(heard)]
+    assert events == ["best", "stuck", "ended"]
+    assert [message["event"] for message in lines_of(tmp_path / "few")] == ["best"]
+    with pytest.raises(BadInput, match="must be mailto"):
+        SweepNotices(paths, System(), print, sweeps.SWEEP_ID, "ada", [NoticeSetting("mailto:ada")])

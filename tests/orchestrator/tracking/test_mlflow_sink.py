@@ -19,7 +19,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.tracking import MlflowClient
 
-from orchestrator.assignment import LoggedTexts
+from orchestrator.assignment import Logged
 from orchestrator.ledger.sweeps.records import Event, ReportRecord
 from orchestrator.scripts.script_attempt import LONGEST_NAME
 from orchestrator.tracking import events
@@ -426,7 +426,7 @@ def test_the_first_value_of_a_parameter_counts_and_a_tag_of_the_service_stays(
         events.trial_started(trial, sweeps.SPECIFICATION),
     ]
     attempts = [
-        events.logged(trial.key, LoggedTexts({name: host, "host": host}, {"task": host}), at)
+        events.logged(trial.key, Logged({name: host, "host": host}, {"task": host}), at)
         for at, host in enumerate(("one", "two"))
     ]
     for batch in ([*started, *attempts], attempts):  # in one batch, and again
