@@ -82,9 +82,15 @@ def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
 
 
 def refresh(folder: Path) -> None:
-    """Rewrite the page and the figure of all published results from their JSON."""
+    """Judge all published results again by the present rules, and rewrite their JSON, pages and figures.
+
+    Differences are computed from the recorded values, except where scores of test examples are not recorded.
+    """
     for file in _published(folder):
-        _write_text(results.read(file), folder)
+        kept = results.read(file)
+        kept = replace(kept, orderings=tuple(_ordering(kept, claim, kept) for claim in kept.claims))
+        replace_file(file, results.dumped(kept).encode())
+        _write_text(kept, folder)
 
 
 def _write_text(kept: ExperimentResults, folder: Path) -> Path:
@@ -258,16 +264,16 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
     """Compare the arms of a claim, at least one of which is published.
 
     If scores of test examples are missing, the published comparison is kept, provided that both arms are
-    published and no more claims than before share the confidence.
+    published. Its p value is its own, and the family of the present file corrects it.
     """
     arms = {arm.name: arm for arm in present.arms}
     both = (arms[claim.better], arms[claim.than])
     is_known = present.metric not in SCORED or all(seed.scores for arm in both for seed in arm.seeds)
-    if not is_known and _same(both, earlier) and len(present.claims) <= len(earlier.claims):
+    if not is_known and _same(both, earlier):
         for stated, measured in zip(earlier.claims, earlier.orderings, strict=True):
             if (stated.better, stated.than) == (claim.better, claim.than):
                 return measured
-    return results.compared(*both, present)
+    return present.measured(claim)
 
 
 def _same(arms: Iterable[ArmResult], earlier: ExperimentResults) -> bool:
