@@ -129,7 +129,8 @@ def _check_families(file: ExperimentFile) -> None:
     owners: dict[str, str] = {}
     for family, patterns in file.families.items():
         for index, pattern in enumerate(patterns):
-            path, found = ("families", family, index), [arm for arm in file.arms if fnmatch.fnmatchcase(arm, pattern)]
+            path = ("families", family, index)
+            found = [arm for arm in file.arms if fnmatch.fnmatchcase(arm, pattern)]
             if not found:
                 raise Violation(path, "must name an arm", nearest(pattern, file.arms), f"`{pattern}`")
             for arm in found:

@@ -13,7 +13,7 @@ from orchestrator.report import words
 from orchestrator.report.noise import Measured, Sample, Variance, difference_of, mean_of
 from orchestrator.report.statistics import CONFIDENCE, detectable, estimated
 
-MOST_EXCHANGES = 200_000
+MOST_EXCHANGES = 20_000
 """Largest number of exchanges of seeds that are counted exactly; of more, this many are drawn."""
 
 
@@ -144,8 +144,8 @@ def _variance(values: np.ndarray) -> Variance:
 def exchange_p(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the exact two-sided p value that two arms have one distribution.
 
-    It is the share of all exchanges of seeds between the arms with at least the measured difference of the
-    means; of more than `MOST_EXCHANGES` exchanges, of as many random ones. Ties count as they are.
+    It is twice the share of all exchanges of seeds between the arms that move the difference of the means as
+    far in its direction as measured; of more than `MOST_EXCHANGES` exchanges, of as many random ones. Ties count as they are.
 
     Args:
         first: Values of the first arm, shape (..., S).
@@ -164,10 +164,11 @@ def flip_p(differences: np.ndarray) -> np.ndarray:
 
 
 def _exact_p(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the share of the rows of `weights` that give at least the difference of the first row."""
-    sizes = np.abs(values @ weights.T)
-    rounding = 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
-    return np.mean(sizes >= sizes[..., :1] - rounding, axis=-1)
+    """Return twice the share of the rows of `weights` that go as far as the first row in its direction."""
+    all_of_them = values @ weights.T
+    own, rounding = all_of_them[..., :1], 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
+    above, below = (all_of_them >= own - rounding), (all_of_them <= own + rounding)
+    return np.minimum(1.0, 2 * np.minimum(above.mean(axis=-1), below.mean(axis=-1)))
 
 
 @lru_cache(maxsize=8)
@@ -196,8 +197,8 @@ def _flips(seeds: int) -> np.ndarray:
 def fewest_for_order(comparisons: int, *, paired: bool) -> int:
     """Return the fewest seeds of each arm that can establish a difference beside other comparisons.
 
-    If all seeds of one arm are better than all of the other, two exchanges of all C(2 S, S) are as far apart,
-    or two of all 2^S choices of signs.
+    If all seeds of one arm are better than all of the other, no other exchange goes as far in this direction:
+    the p value is 2 / C(2 S, S), or 2 / 2^S of paired seeds.
     """
     seeds = 2
     while 2 * comparisons > (1 - CONFIDENCE) * (2**seeds if paired else math.comb(2 * seeds, seeds)):

@@ -1,8 +1,9 @@
 """Verdicts: whether values by seed reproduce published figures or confirm hypotheses.
 
 A figure or a bound is judged by the median over seeds and an exact test of counts, because results are often
-bimodal: a training solves a task or does not, and a mean with a Student interval then has no meaning. p values
-of one family are corrected by Holm's method, so that all its verdicts together err in at most 5 % of cases.
+bimodal: a training solves a task or does not, and a mean with a Student interval then has no meaning. The p
+values of a family are corrected by Holm's method, so that all its verdicts together err in at most 5 % of
+cases.
 """
 
 from __future__ import annotations
@@ -198,10 +199,10 @@ def p_of(values: Sequence[float], stated: StatedFigure, noise: Variance | None) 
     return float(min(sides(np.asarray(values, dtype=float), stated.range, noise)))
 
 
-def fewest_seeds(comparisons: int) -> int:
+def fewest_seeds(comparisons: int, noise: Variance = NO_EXAMPLES) -> int:
     """Return the fewest seeds that can decide a bound in a family: five equal signs have p = 2^-5 = 0.031."""
-    seeds = 1
-    while comparisons > (1 - CONFIDENCE) * 2**seeds:
+    seeds, share = 1, SEEDS_SHARE if noise.value else 1.0
+    while comparisons > (1 - CONFIDENCE) * share * 2**seeds:
         seeds += 1
     return seeds
 
@@ -282,7 +283,7 @@ def _few(values: Sequence[float], seeds: int) -> str:
 def _decided(
     values: Sequence[float], stated: StatedFigure, noise: Variance | None, corrected: Corrected | None
 ) -> tuple[bool | None, str, str]:
-    """Return whether the median is within what is stated, the measured values, and the cause if it is open."""
+    """Return whether the median is within what is stated, with the values, and the cause if that is open."""
     if corrected is None:
         p = p_of(values, stated, noise)
         corrected = Corrected(p, p)
@@ -301,7 +302,7 @@ def _decided(
     if corrected.decides:
         within, outside = sides(np.asarray(values, dtype=float), stated.range, noise)
         return bool(within <= outside), text, ""
-    fewest = fewest_seeds(corrected.comparisons)
+    fewest = fewest_seeds(corrected.comparisons, noise)
     if len(values) < fewest:
         return None, f"{text}; fewer than {fewest} seeds cannot decide", FEW
     limits = "bound" if stated.value is None else "tolerance"
@@ -381,7 +382,8 @@ def _winner(found: Ordering, seeds: int, corrected: Corrected | None) -> tuple[s
         return None, f"{text}; fewer than {fewest} seeds of each cannot decide", FEW
     if found.detectable is None:
         return None, text, ALIKE
-    return None, f"{text}; a difference of {words.setting(found.detectable)} would be, in 80 % of cases", ALIKE
+    smallest = words.setting(found.detectable)
+    return None, f"{text}; a difference of {smallest} would be, in 80 % of cases", ALIKE
 
 
 def interval(values: Sequence[float]) -> Interval | None:
