@@ -273,10 +273,10 @@ class ExperimentResults(Statement):
             noise=noise,
             corrected=corrected,
         )
-        if arm.published is None or verdict.outcome not in ("confirmed", "refuted"):
+        if arm.published is None or arm.lack:
             return verdict
-        is_worse = np.isfinite(arm.published.range[1 if self.maximize else 0])
-        is_unable = is_worse == (verdict.outcome == "confirmed")
+        supposed = bool(np.isfinite(arm.published.range[1 if self.maximize else 0]))  # an inability
+        is_unable = verdict.outcome != "refuted" if supposed else verdict.outcome == "refuted"
         nothing = self.shows_nothing(arm.data_digest) if is_unable else ""
         return Verdict("undetermined", nothing, NOTHING) if nothing else verdict
 

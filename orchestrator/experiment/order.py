@@ -145,7 +145,8 @@ def exchange_p(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return the exact two-sided p value that two arms have one distribution.
 
     It is twice the share of all exchanges of seeds between the arms that move the difference of the means as
-    far in its direction as measured; of more than `MOST_EXCHANGES` exchanges, of as many random ones. Ties count as they are.
+    far in its direction as measured; of more than `MOST_EXCHANGES` exchanges, of as many random ones. Ties
+    count as they are.
 
     Args:
         first: Values of the first arm, shape (..., S).

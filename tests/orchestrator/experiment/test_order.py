@@ -58,7 +58,7 @@ def test_many_seeds_are_exchanged_at_random() -> None:
 
 @pytest.mark.parametrize("solved", [0.98, 1.0])
 def test_three_seeds_that_solve_a_task_beside_three_that_do_not_may_be_luck(solved: float) -> None:
-    """Their values agree to the third digit, and of equal arms that solve it half of the time, 3 % do this."""
+    """Their values agree to two digits, and of equal arms that solve it half of the time, 3 % do this."""
     able, unable = sample("a", solved, 0.979, 0.981), sample("b", 0.101, 0.1, 0.102)
     assert ttest_ind(able.values, unable.values, equal_var=False).pvalue < 1e-3
     measured = ordering(able, unable, maximize=True)
@@ -128,7 +128,7 @@ def test_a_single_seed_establishes_nothing() -> None:
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_equal_seeds_decide_by_their_number(paired: bool) -> None:
-    """They have no interval; three of each may be luck, and of six of each, two of 924 exchanges separate them."""
+    """They have no interval; three of each may be luck, and six of each are separated by 2 of 924 exchanges."""
     for seeds, winner in ((3, None), (6, "b")):
         one, two = sample("a", *[1.0] * seeds), sample("b", *[2.0] * seeds)
         measured = ordering(one, two, maximize=True, paired=paired)
