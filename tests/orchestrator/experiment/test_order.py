@@ -128,7 +128,7 @@ def test_a_single_seed_establishes_nothing() -> None:
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_equal_seeds_decide_by_their_number(paired: bool) -> None:
-    """They have no interval; three of each may be luck, and six of each are separated by 2 of 924 exchanges."""
+    """They have no interval; three of each may be luck, and six of each are not."""
     for seeds, winner in ((3, None), (6, "b")):
         one, two = sample("a", *[1.0] * seeds), sample("b", *[2.0] * seeds)
         measured = ordering(one, two, maximize=True, paired=paired)
