@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
     NO_EXAMPLES,
     NOTHING,
+    OTHER,
+    SHOWN,
     Corrected,
     StatedFigure,
     Verdict,
@@ -33,6 +35,13 @@ from orchestrator.ledger.sweeps.records import unpack_scores
 from orchestrator.report.history import SCORED
 from orchestrator.report.noise import Sample, Variance, mean_of
 from orchestrator.report.statistics import CONFIDENCE, holm
+
+Kind = Literal["identities", "toys", "benchmarks"]
+
+TOYS = frozenset(
+    {"adding", "copy", "group_words", "induction", "modular", "mqar", "parity", "selective_copy"}
+)
+"""Tasks that are drawn to test one ability, such as recall."""
 
 FORMAT = 3
 """Version of the JSON format."""
@@ -409,12 +418,29 @@ class ExperimentResults(Statement):
 
         A true `hypothesis` restricts the count to hypotheses, a false one to published figures and claims.
         """
-        stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
-        stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
         return sum(
             verdict.outcome == outcome and hypothesis in (None, is_hypothesis)
-            for is_hypothesis, verdict in stated
+            for is_hypothesis, verdict in self._stated()
         )
+
+    def causes(self) -> Counter[str]:
+        """Return the number of comparisons that were not shown, by the outcome or by what is missing."""
+        verdicts = [verdict for _, verdict in self._stated() if verdict.outcome not in (None, *SHOWN)]
+        named = {"not comparable": OTHER, "not reproduced": "not reproduced", "refuted": "refuted"}
+        return Counter(named.get(str(verdict.outcome), verdict.cause) for verdict in verdicts)
+
+    def _stated(self) -> list[tuple[bool, Verdict]]:
+        """Return the verdict of every figure, bound and claim, and whether it is a hypothesis."""
+        figures = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
+        return figures + [
+            (claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)
+        ]
+
+    @property
+    def kind(self) -> Kind:
+        """What the results are about: a function, a task that is drawn for one ability, or a benchmark."""
+        tasks = {arm.about.partition(" on ")[2] for arm in self.arms}
+        return "identities" if tasks == {""} else "toys" if tasks <= TOYS else "benchmarks"
 
     def document(self) -> dict[str, Any]:
         """Return the results as plain JSON values."""

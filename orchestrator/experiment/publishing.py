@@ -7,7 +7,7 @@ published earlier and proved wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from orchestrator.errors import BadInput
 from orchestrator.experiment import experiment_page as page
 from orchestrator.experiment import experiment_results as results
 from orchestrator.experiment import picture
-from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults, Origin
+from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults, Kind, Origin
 from orchestrator.experiment.file import OrderClaim
 from orchestrator.experiment.order import Ordering
-from orchestrator.experiment.verdict import VERDICTS
+from orchestrator.experiment.verdict import Answer, Outcome
 from orchestrator.report.history import SCORED
 from orchestrator.report.markdown import plain, table
 from trainables.durable import make_folder, replace_file
@@ -120,7 +120,7 @@ def index(folder: Path) -> str:
     published = [results.read(file) for file in _published(folder)]
     lines = [
         _text(folder / BEFORE) or "# Results",
-        table(_HEADER, [_row(kept) for kept in published]) if published else "",
+        *(_overview(published) if published else ()),
         *(_details(kept, folder) for kept in published),
         *_withdrawn(folder / WITHDRAWN),
         _text(folder / AFTER),
@@ -131,7 +131,57 @@ def index(folder: Path) -> str:
 _SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH, page.SOLVED})
 """Titles of the tables that the list shows besides the first one of each page."""
 
-_HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "commit")
+_COLUMNS: tuple[Outcome | Answer, ...] = (
+    "undetermined",
+    "not comparable",
+    "not reproduced",
+    "refuted",
+    "reproduced",
+    "confirmed",
+)
+"""Outcomes in the order of the columns: what was not shown stands first."""
+
+_HEADER = ("experiment", "source", *_COLUMNS, "seeds", "trials", "core hours", "commit")
+
+_KINDS: Mapping[Kind, str] = {
+    "identities": "A function is measured, such as an approximation of a system; there is no data set.",
+    "toys": "Tasks that are drawn for one ability, such as recall. They say nothing about other tasks.",
+    "benchmarks": "Data that papers report, whole or in part; figures of a part are not comparable.",
+}
+
+
+def _overview(published: Sequence[ExperimentResults]) -> Iterator[str]:
+    """Yield what was not shown, the counts by kind, and a table of the experiments of each kind."""
+    open_ones = [[kept.id, kept.kind, *_open(kept)] for kept in published if kept.causes()]
+    yield "## What was not shown"
+    yield (
+        "Figures, bounds and claims that were not reproduced or confirmed, by the outcome or by what is"
+        " missing for one. All verdicts of a family must hold together, so that few seeds of many arms decide"
+        " nothing."
+    )
+    yield table(("experiment", "kind", "not shown", "of", "because"), open_ones)
+    yield "## Counts"
+    kinds = [kind for kind in _KINDS if any(kept.kind == kind for kept in published)]
+    groups = {kind: [kept for kept in published if kept.kind == kind] for kind in kinds}
+    yield table(
+        ("kind", "experiments", *_COLUMNS),
+        [
+            [kind, str(len(own)), *(str(sum(kept.count(each) for kept in own)) for each in _COLUMNS)]
+            for kind, own in groups.items()
+        ],
+    )
+    for kind, own in groups.items():
+        yield f"### {kind.capitalize()}"
+        yield _KINDS[kind]
+        yield table(_HEADER, [_row(kept) for kept in own])
+
+
+def _open(kept: ExperimentResults) -> tuple[str, str, str]:
+    """Return the number of comparisons that were not shown, of how many, and why."""
+    causes = kept.causes()
+    reasons = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common())
+    total = sum(kept.count(outcome) for outcome in _COLUMNS)
+    return str(sum(causes.values())), str(total), reasons
 
 
 def _row(kept: ExperimentResults) -> list[str]:
@@ -139,7 +189,7 @@ def _row(kept: ExperimentResults) -> list[str]:
     return [
         kept.id,
         kept.source,
-        *(str(kept.count(outcome)) for outcome in VERDICTS),
+        *(str(kept.count(outcome)) for outcome in _COLUMNS),
         str(kept.seeds_asked),
         str(sum(run.trials for run in kept.runs)),
         f"{cores:.2f}",

@@ -37,6 +37,9 @@ ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "undetermined")
 VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
 """All outcomes of published figures, claims and hypotheses."""
 
+SHOWN = ("reproduced", "confirmed")
+"""Outcomes in favour of what is stated."""
+
 Interval: TypeAlias = tuple[float, float]
 
 SEEDS_SHARE, EXAMPLES_SHARE = 0.8, 0.2
@@ -272,6 +275,7 @@ _OF_BOUNDS: dict[bool | None, Answer] = {True: "confirmed", False: "refuted", No
 
 MISSING, UNSCORED, FEW = "seeds are missing", "scores are not recorded", "too few seeds for the family"
 ACROSS, ALIKE, NOTHING = "seeds or noise lie across", "no difference is established", "controls fail"
+OTHER = "other data, size or settings than the paper's"
 """Causes of an undetermined verdict."""
 
 

@@ -206,8 +206,8 @@ def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> No
         "withdrawn:\n- {what: adding, figure: '0.0107', because: no memory is needed, instead: a.yaml}\n"
     )
     text = publishing.index(tmp_path / "experiments")
-    assert text.startswith("# Results\n\nMeasured here.\n\n| experiment |")
-    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 30 | 6.00 | 0123456 |" in text
+    assert text.startswith("# Results\n\nMeasured here.\n\n## What was not shown\n")
+    assert "| table-1 | A paper, Table 1 | 0 | 1 | 2 | 0 | 2 | 0 | 3 | 30 | 6.00 | 0123456 |" in text
     assert "![Two layers](experiments/table-1.svg)" in text
     assert "[table-1-laptop](experiments/table-1-laptop.md)" in text
     assert "\n## Two layers\n" in text
@@ -362,10 +362,16 @@ def test_undetermined_claims_are_counted_apart(
     assert "claims: 2 reproduced, 2 not reproduced, 0 not comparable, 2 undetermined." in text
     assert "from no paper: 0 confirmed, 0 refuted, 1 undetermined." in text
     publishing.publish(mixed, tmp_path)
-    cells = next(line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1"))
-    counted = "| reproduced | not reproduced | not comparable | undetermined | confirmed | refuted |"
+    open_ones, cells = (
+        line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1")
+    )
+    assert open_ones == (
+        "| table-1 | benchmarks | 5 | 7 | not reproduced (2), no difference is established (2), seeds or noise"
+        " lie across (1) |"
+    )
+    counted = "| undetermined | not comparable | not reproduced | refuted | reproduced | confirmed |"
     assert counted in publishing.index(tmp_path)
-    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["2", "2", "0", "3", "0", "0"]
+    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "0", "2", "0", "2", "0"]
 
 
 def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
@@ -762,3 +768,26 @@ def test_results_from_before_the_rules_are_judged_again_and_say_so(tmp_path: Pat
     assert again in text.read_text()
     new = replace(BOTH, circumstances=replace(BOTH.circumstances, date=RULES))
     assert "Judged again" not in experiment_page.markdown(new)
+
+
+def test_the_list_counts_identities_toys_and_benchmarks_apart_and_what_was_not_shown_first(
+    tmp_path: Path,
+) -> None:
+    def of(about: str) -> ExperimentResults:
+        arms = tuple(replace(each, about=about) for each in BOTH.arms)
+        return replace(BOTH, name=re.sub(r"\W+", "-", about), arms=arms)
+
+    kinds = {"measure:error(depth=2)": "identities", "lru on mqar": "toys", "lru on text": "benchmarks"}
+    for about, kind in kinds.items():
+        assert of(about).kind == kind
+        publishing.publish(of(about), tmp_path)
+    text = publishing.index(tmp_path)
+    for kind in kinds.values():
+        assert f"| {kind} | 1 | 0 | 1 | 2 | 0 | 2 | 0 |" in text
+    places = [
+        text.index(f"\n{title}\n") for title in ("## What was not shown", "## Counts", "### Identities")
+    ]
+    assert places == sorted(places)
+    assert "| lru-on-mqar | toys | 3 | 5 | not reproduced (2), other data, size or settings than" in text
+    nothing = replace(of("lru on mqar"), arms=(), claims=(), orderings=())
+    assert nothing.causes() == {}
