@@ -7,7 +7,8 @@ profiles of search-space files do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,12 +115,36 @@ def check_names(file: ExperimentFile) -> None:
                 if arm not in file.arms:
                     path = ("controls", key, index)
                     raise Violation(path, "must name an arm", nearest(arm, file.arms), f"`{arm}`")
+    _check_families(file)
     for index, claim in enumerate(file.claims):
         for key in ("better", "than"):
             arm = getattr(claim, key)
             if arm not in file.arms:
                 path = ("claims", index, key)
                 raise Violation(path, "must name an arm", nearest(arm, file.arms), f"`{arm}`")
+
+
+def _check_families(file: ExperimentFile) -> None:
+    """Check that families name arms, and each arm once."""
+    owners: dict[str, str] = {}
+    for family, patterns in file.families.items():
+        for index, pattern in enumerate(patterns):
+            path = ("families", family, index)
+            found = [arm for arm in file.arms if fnmatch.fnmatchcase(arm, pattern)]
+            if not found:
+                raise Violation(path, "must name an arm", nearest(pattern, file.arms), f"`{pattern}`")
+            for arm in found:
+                if owners.setdefault(arm, family) != family:
+                    must, remedy = "must name arms of no other family", "Give each arm one family."
+                    raise Violation(path, must, remedy, f"`{arm}`, which is in {owners[arm]}")
+
+
+def families_of(file: ExperimentFile, arms: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the arms of each declared family, of those that a profile keeps."""
+    return {
+        family: tuple(arm for arm in arms if any(fnmatch.fnmatchcase(arm, pattern) for pattern in patterns))
+        for family, patterns in file.families.items()
+    }
 
 
 def _parts(file: ExperimentFile) -> Iterator[tuple[Keys, PartSection]]:

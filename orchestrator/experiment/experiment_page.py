@@ -12,13 +12,13 @@ from orchestrator.errors import counted
 from orchestrator.experiment.collected import base_of
 from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults
 from orchestrator.experiment.order import ordering
-from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, Interval, interval
+from orchestrator.experiment.verdict import ANSWERS, OUTCOMES, RULES, Interval, interval
 from orchestrator.report import html, words
 from orchestrator.report.figures import style
 from orchestrator.report.history import SCORED
 from orchestrator.report.html import Cell, Lead, ReportSection, Table, TableRow
 from orchestrator.report.markdown import bullets, plain, table
-from orchestrator.report.statistics import median_interval, share_interval
+from orchestrator.report.statistics import CONFIDENCE, median_interval, share_interval
 from orchestrator.report.summary import MEMORYLESS
 
 
@@ -77,6 +77,9 @@ def summary(results: ExperimentResults) -> list[str]:
     hidden = [f"Not shown: {results.not_shown}"] if results.not_shown else []
     return [
         *_counts(results),
+        *_families(results),
+        *_nothing(results),
+        *_judged_again(results),
         f"Compared: {results.metric}{of}, {better} is better; {seeds}; {size}.",
         *_sizes(results),
         f"Spent: {spent(results)}.",
@@ -96,6 +99,38 @@ def _counts(results: ExperimentResults) -> Iterator[str]:
     if _is_stated(results, hypothesis=True):
         answers = line(ANSWERS, hypothesis=True)
         yield f"The file's own hypotheses, from no paper: {answers}. Tested {results.where}."
+
+
+def _families(results: ExperimentResults) -> Iterator[str]:
+    """Yield a sentence with the number of comparisons in each family."""
+    sizes = results.family_sizes
+    if not sizes:
+        return
+    named = [f"{name or 'all others'}: {size}" for name, size in sizes.items()]
+    parts = ", ".join(named) if results.families else str(sizes[""])
+    yield (
+        f"Comparisons in a family: {parts}. Corrected by Holm's method, so that in at most 5 % of cases any"
+        " verdict of a family is wrongly in favour."
+    )
+
+
+def _nothing(results: ExperimentResults) -> Iterator[str]:
+    """Yield a sentence for each data on which the controls fail."""
+    names: dict[str, list[str]] = {}
+    for arm in results.arms:
+        if reason := results.shows_nothing(arm.data_digest):
+            names.setdefault(reason, []).append(arm.name)
+    for reason, arms in names.items():
+        yield f"{reason[0].upper()}{reason[1:]}. It concerns {', '.join(arms)}, and every claim about them."
+
+
+def _judged_again(results: ExperimentResults) -> Iterator[str]:
+    """Yield a sentence if the results are older than the rules of the verdicts."""
+    if results.circumstances.date < RULES:
+        yield (
+            f"Judged again by the rules of {RULES}, from the values recorded until"
+            f" {results.circumstances.date}; no arm was run again."
+        )
 
 
 def _sizes(results: ExperimentResults) -> Iterator[str]:
@@ -139,11 +174,11 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
     stated = _is_stated(results, hypothesis=True)
     yield PageTable(
         "Beside what is stated" if stated else "Beside the paper",
-        "The median over seeds, with an interval whose ends are values of seeds (its confidence is 75 % for"
-        " three seeds and 93.75 % for five); the mean; the best seed, chosen after the fact; the best"
-        " constant answer; and what is stated. Verdicts are about the median of all seeds and count the noise"
-        " of the test examples. A value that is not established to be better than a control is marked. Marks"
-        " and verdicts are uncorrected: each one errs in at most 5 % of cases, not all of them together.",
+        "The median over seeds, with its 95 % interval from six seeds on, and otherwise from the smallest to"
+        " the largest value; the mean; the best seed, chosen after the fact; the best constant answer; and"
+        " what is stated. Verdicts are about the median of all trainings, count the noise of the test"
+        " examples, and are corrected for the number of comparisons in their family. A value that is not"
+        " established to be better than a control is marked; marks are not corrected.",
         (*_MEASURED, "stated" if stated else "published", "verdict"),
         tuple(_beside(results, arm) for arm in results.arms),
     )
@@ -156,8 +191,8 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
     if results.claims:
         yield PageTable(
             CLAIMS,
-            "The mean of the first arm minus that of the second; intervals and p values are corrected for the"
-            " number of claims.",
+            "The mean of the first arm minus that of the second. Intervals are simultaneous for the family"
+            " and take the means for normal; verdicts also need an exact test, which does not.",
             ("claim", "difference", "verdict"),
             tuple(_claims(results)),
         )
@@ -224,7 +259,7 @@ def measured(arm: ArmResult) -> str:
 
 
 def median_of(values: Sequence[float]) -> str:
-    """Format the median over seeds with `median_interval`, or a dash."""
+    """Format the median over seeds with its interval, of fewer than six seeds with their range, or a dash."""
     if not values:
         return "–"
     median = words.setting(float(np.median(values)))
@@ -232,8 +267,9 @@ def median_of(values: Sequence[float]) -> str:
         return f"{median} (one seed)"
     if min(values) == max(values):
         return f"{median} ({len(values)} equal seeds)"
-    low, high, _ = median_interval(values)
-    return f"{median} ({words.setting(low)} to {words.setting(high)})"
+    low, high, confidence = median_interval(values)
+    kind = "" if confidence < CONFIDENCE else "interval "
+    return f"{median} ({kind}{words.setting(low)} to {words.setting(high)})"
 
 
 def _beside(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
@@ -312,7 +348,7 @@ def _by_length(results: ExperimentResults) -> PageTable:
     of = ", ".join(sorted({arm.lengths_metric for arm in tested}))
     return PageTable(
         BY_LENGTH,
-        f"Median of {of} over seeds with its interval, on sequences of the lengths of"
+        f"Median of {of} over seeds with its interval or range, on sequences of the lengths of"
         " training (x1) and on longer ones: x4 scores the steps beyond twice and up to four times that"
         " length.",
         ("arm", *names),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,18 +17,31 @@ from orchestrator.errors import BadInput, Damaged, counted
 from orchestrator.experiment.file import OrderClaim, Statement
 from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
-    EXAMPLES_LEVEL,
+    NO_EXAMPLES,
+    NOTHING,
+    OTHER,
+    SHOWN,
+    Corrected,
     StatedFigure,
     Verdict,
     answered,
     answered_order,
     judged,
     ordered,
-    side,
+    p_of,
+    sides,
 )
 from orchestrator.ledger.sweeps.records import unpack_scores
 from orchestrator.report.history import SCORED
-from orchestrator.report.noise import Sample, half_width, mean_of
+from orchestrator.report.noise import Sample, Variance, mean_of
+from orchestrator.report.statistics import CONFIDENCE, holm
+
+Kind = Literal["identities", "toys", "benchmarks"]
+
+TOYS = frozenset(
+    {"adding", "copy", "group_words", "induction", "modular", "mqar", "parity", "selective_copy"}
+)
+"""Tasks that are drawn to test one ability, such as recall."""
 
 FORMAT = 3
 """Version of the JSON format."""
@@ -253,29 +267,37 @@ class ExperimentResults(Statement):
         return {arm.name: self._verdict(arm) for arm in self.arms}
 
     def _verdict(self, arm: ArmResult) -> Verdict:
-        asked = self.seeds_asked
-        if arm.hypothesis:
-            return answered(
-                arm.values,
-                arm.published,
-                seeds=asked,
-                size=self.where,
-                lack=arm.lack or self._shows_nothing(arm),
-                noise=self.noise(arm),
+        asked, noise, corrected = self.seeds_asked, self.noise(arm), self.corrected.get(arm.name)
+        if not arm.hypothesis:
+            obstacle = arm.obstacle or arm.lack
+            return judged(
+                arm.values, arm.published, seeds=asked, obstacle=obstacle, noise=noise, corrected=corrected
             )
-        obstacle = arm.obstacle or arm.lack
-        return judged(arm.values, arm.published, seeds=asked, obstacle=obstacle, noise=self.noise(arm))
+        verdict = answered(
+            arm.values,
+            arm.published,
+            seeds=asked,
+            size=self.where,
+            lack=arm.lack,
+            noise=noise,
+            corrected=corrected,
+        )
+        if arm.published is None or arm.lack:
+            return verdict
+        supposed = bool(np.isfinite(arm.published.range[1 if self.maximize else 0]))  # an inability
+        is_unable = verdict.outcome != "refuted" if supposed else verdict.outcome == "refuted"
+        nothing = self.shows_nothing(arm.data_digest) if is_unable else ""
+        return Verdict("undetermined", nothing, NOTHING) if nothing else verdict
 
-    def _shows_nothing(self, arm: ArmResult) -> str:
-        """Return the reason why an arm's inability shows nothing; '' if it does or if none is stated.
+    def shows_nothing(self, data: str) -> str:
+        """Return the reason why arms on some data show nothing about inability or order; '' if they do.
 
-        That an arm does not solve a task counts only where a positive control solves it on the same data, and
-        no negative control does.
+        That an arm does not solve a task, or solves it less well than another, counts only where a positive
+        control solves it on the same data, and no negative control does.
         """
-        bound = None if arm.published is None else arm.published.range
-        if self.positive is None or bound is None or np.isfinite(bound[0] if self.maximize else bound[1]):
+        if self.positive is None:
             return ""
-        near = [each for each in self.arms if each.data_digest == arm.data_digest and each.values]
+        near = [each for each in self.arms if each.data_digest == data and each.values]
         positive = [each for each in near if each.name in self.positive]
         wrong = [each.name for each in near if each.name in self.negative and self._solves(each)]
         if wrong:
@@ -289,38 +311,100 @@ class ExperimentResults(Statement):
         return f"this size shows nothing: {failed}"
 
     def _solves(self, arm: ArmResult) -> bool:
-        """Return True if most trainings of an arm are shown to solve the task; see `verdict.side`."""
+        """Return True if most trainings of an arm are shown to solve the task; see `verdict.sides`."""
         assert self.solved is not None, "controls need a threshold"
         limits = (self.solved, np.inf) if self.maximize else (-np.inf, self.solved)
-        return len(arm.values) >= self.seeds_asked and side(arm.values, limits, self.noise(arm)) is True
+        within, _ = sides(np.array(arm.values), limits, self.noise(arm))
+        return len(arm.values) >= self.seeds_asked and bool(within <= 1 - CONFIDENCE)
 
-    def noise(self, arm: ArmResult) -> float | None:
-        """Return the half-width of the interval over an arm's test examples; see `verdict.side`.
-
-        It is 0 for a metric without test examples, and None if their scores are not recorded.
-        """
+    def noise(self, arm: ArmResult) -> Variance | None:
+        """Return the noise of an arm's mean over its test examples; None if their scores are not recorded."""
         if self.metric not in SCORED or not arm.values:
-            return 0.0
-        examples = mean_of(arm.sample(self.metric)).examples
-        return None if examples is None else half_width([examples], EXAMPLES_LEVEL)
+            return NO_EXAMPLES
+        return mean_of(arm.sample(self.metric)).examples
+
+    @cached_property
+    def corrected(self) -> dict[str | int, Corrected]:
+        """The p value of every comparison, by the name of the arm or the index of the claim.
+
+        Figures of arms that do not compare with the paper's are no comparisons; claims about such arms are,
+        because the page names the better arm.
+        """
+        families: dict[str, dict[str | int, float | None]] = {}
+        for arm in self._judged_arms():
+            assert arm.published is not None
+            p = p_of(arm.values, arm.published, self.noise(arm))
+            families.setdefault(self.family(arm.name), {})[arm.name] = p
+        for index, (claim, found) in enumerate(zip(self.claims, self.orderings, strict=True)):
+            p = None if found is None else found.p
+            families.setdefault(self.family(claim.better, claim.than), {})[index] = p
+        return {key: each for family in families.values() for key, each in _corrected(family).items()}
+
+    def _judged_arms(self) -> list[ArmResult]:
+        return [arm for arm in self.arms if arm.published and (arm.hypothesis or not arm.obstacle)]
+
+    def family(self, *arms: str) -> str:
+        """Return the name of the family that has all of some arms; '' for the comparisons in no other."""
+        return next((name for name, own in self.families.items() if set(arms) <= set(own)), "")
+
+    @property
+    def family_sizes(self) -> dict[str, int]:
+        """Number of comparisons of each family by its name."""
+        of_arms = [self.family(arm.name) for arm in self._judged_arms()]
+        return dict(Counter([*of_arms, *(self.family(claim.better, claim.than) for claim in self.claims)]))
+
+    def measured(self, claim: OrderClaim) -> Ordering | None:
+        """Return the difference of the arms of a claim; None if one of them has no value yet."""
+        arms = {arm.name: arm for arm in self.arms}
+        first, second = arms[claim.better], arms[claim.than]
+        if not first.values or not second.values:
+            return None
+        return ordering(
+            first.sample(self.metric),
+            second.sample(self.metric),
+            maximize=self.maximize,
+            comparisons=self.family_sizes[self.family(claim.better, claim.than)],
+            paired=self.paired,
+            scored=self.metric in SCORED,
+        )
 
     @cached_property
     def orders(self) -> tuple[Verdict, ...]:
         """Verdict of each claim."""
-        return tuple(map(self._order, self.claims, self.orderings))
+        return tuple(map(self._order, range(len(self.claims))))
 
-    def _order(self, claim: OrderClaim, measured: Ordering | None) -> Verdict:
+    def _order(self, index: int) -> Verdict:
+        claim, measured, corrected = self.claims[index], self.orderings[index], self.corrected[index]
         arms = {arm.name: arm for arm in self.arms}
         counts = {name: len(arms[name].values) for name in (claim.better, claim.than)}
         few = {name: count for name, count in counts.items() if count < self.seeds_asked}
         seeds = " and ".join(f"{counted(count, 'seed')} of {name}" for name, count in few.items())
         have = "has" if list(few.values()) == [1] else "have"
         lack = f"{seeds} {have} a value, of {self.seeds_asked}" if few else ""
+        fewest = min(counts.values())
+        nothing = "" if lack else self.shows_nothing(arms[claim.better].data_digest)
+        if nothing:
+            return Verdict("undetermined", nothing, NOTHING)
         if claim.hypothesis:
-            return answered_order(claim.better, claim.than, measured, size=self.where, lack=lack)
+            return answered_order(
+                claim.better,
+                claim.than,
+                measured,
+                seeds=fewest,
+                corrected=corrected,
+                size=self.where,
+                lack=lack,
+            )
         obstacles = dict.fromkeys(filter(None, (arms[claim.better].obstacle, arms[claim.than].obstacle)))
         return ordered(
-            claim.better, claim.than, measured, lack=lack, obstacle="; ".join(obstacles), size=self.where
+            claim.better,
+            claim.than,
+            measured,
+            seeds=fewest,
+            corrected=corrected,
+            lack=lack,
+            obstacle="; ".join(obstacles),
+            size=self.where,
         )
 
     def solved_by(self, arm: ArmResult) -> int | None:
@@ -334,30 +418,41 @@ class ExperimentResults(Statement):
 
         A true `hypothesis` restricts the count to hypotheses, a false one to published figures and claims.
         """
-        stated = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
-        stated += [(claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)]
         return sum(
             verdict.outcome == outcome and hypothesis in (None, is_hypothesis)
-            for is_hypothesis, verdict in stated
+            for is_hypothesis, verdict in self._stated()
         )
+
+    def causes(self) -> Counter[str]:
+        """Return the number of comparisons that were not shown, by the outcome or by what is missing."""
+        verdicts = [verdict for _, verdict in self._stated() if verdict.outcome not in (None, *SHOWN)]
+        named = {"not comparable": OTHER, "not reproduced": "not reproduced", "refuted": "refuted"}
+        return Counter(named.get(str(verdict.outcome), verdict.cause) for verdict in verdicts)
+
+    def _stated(self) -> list[tuple[bool, Verdict]]:
+        """Return the verdict of every figure, bound and claim, and whether it is a hypothesis."""
+        figures = [(arm.hypothesis, self.verdicts[arm.name]) for arm in self.arms]
+        return figures + [
+            (claim.hypothesis, order) for claim, order in zip(self.claims, self.orders, strict=True)
+        ]
+
+    @property
+    def kind(self) -> Kind:
+        """What the results are about: a function, a task that is drawn for one ability, or a benchmark."""
+        tasks = {arm.about.partition(" on ")[2] for arm in self.arms}
+        return "identities" if tasks == {""} else "toys" if tasks <= TOYS else "benchmarks"
 
     def document(self) -> dict[str, Any]:
         """Return the results as plain JSON values."""
         return {"format": FORMAT, **asdict(self)}
 
 
-def compared(first: ArmResult, second: ArmResult, of: Statement) -> Ordering | None:
-    """Return the difference of two arms; None if one of them has no value yet."""
-    if not first.values or not second.values:
-        return None
-    return ordering(
-        first.sample(of.metric),
-        second.sample(of.metric),
-        maximize=of.maximize,
-        comparisons=len(of.claims),
-        paired=of.paired,
-        scored=of.metric in SCORED,
-    )
+def _corrected(family: Mapping[str | int, float | None]) -> dict[str | int, Corrected]:
+    """Correct the p values of a family by Holm's method; those that are unknown count as 1."""
+    count = len(family)
+    corrected = holm([1.0 if p is None else p for p in family.values()], count)
+    pairs = zip(family.items(), corrected, strict=True)
+    return {key: Corrected(p, None if p is None else each, count) for (key, p), each in pairs}
 
 
 def dumped(results: ExperimentResults) -> str:
@@ -392,6 +487,7 @@ def _results(document: dict[str, Any]) -> ExperimentResults:
     controls = {
         "positive": None if positive is None else tuple(positive),
         "negative": tuple(document.get("negative", ())),
+        "families": {name: tuple(arms) for name, arms in document.get("families", {}).items()},
     }
     orderings = tuple(_ordering(ordering) for ordering in document["orderings"])
     parts = {"arms": arms, "claims": claims, "orderings": orderings, "circumstances": circumstances}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from orchestrator.config.sections import validated
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput
-from orchestrator.experiment.arms import ExperimentSource, check_names, space_of
+from orchestrator.experiment.arms import ExperimentSource, check_names, families_of, space_of
 from orchestrator.experiment.departures import changes
 from orchestrator.experiment.file_format import (
     ArmSection,
@@ -88,6 +88,7 @@ class Statement:
         solved: Value from which a seed counts as having solved the task, or None.
         positive: Names of the positive controls, or None if the file states no controls.
         negative: Names of the negative controls.
+        families: Names of the arms of each declared family of comparisons; all others are one family.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Statement:
     solved: float | None = None
     positive: tuple[str, ...] | None = None
     negative: tuple[str, ...] = ()
+    families: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -169,6 +171,7 @@ def load(path: Path, *, profile: str | None, gpus: int, overrides: Sequence[str]
         paired=file.compare.paired,
         positive=tuple(file.controls.positive) if file.controls else None,
         negative=tuple(file.controls.negative) if file.controls else (),
+        families=families_of(file, kept),
         solved=None if file.compare.solved is None else file.compare.solved.at,
         measure=file.measure,
         arms=arms,

@@ -140,8 +140,8 @@ class ControlsSection(Section):
     """Arms that show whether an experiment could have found an ability."""
 
     positive: Words = setting(
-        "Arms that must solve the task. A hypothesis that an arm does not counts only beside one of the same"
-        " data that does.",
+        "Arms that must solve the task. Claims, and hypotheses that an arm does not solve it, count only"
+        " beside one of the same data that does.",
         "[attention]",
         [],
     )
@@ -202,6 +202,14 @@ class ExperimentFile(Section):
     )
     controls: ControlsSection | None = setting(
         "Controls, which need `compare.solved`.", {"positive": ["attention"]}, None
+    )
+    families: dict[Slug, Words] = setting(
+        "Arms whose bounds, figures and claims are corrected together, by the name of the family; `*` in a"
+        " name stands for any letters. A claim belongs to the family of both its arms. All that is left is"
+        " one family.",
+        {"parity": ["parity-*"]},
+        {},
+        max_length=20,
     )
     profiles: dict[Slug, ProfileSection] = setting(
         "Smaller sizes by name.", {"laptop": {"seeds": 2}}, {}, max_length=10

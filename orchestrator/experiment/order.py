@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, product
 
 import numpy as np
-import scipy
 
 from orchestrator.report import words
-from orchestrator.report.noise import Measured, Sample, Variance, mean_of, welch
-from orchestrator.report.statistics import CONFIDENCE, LEAST_SEEDS, compared, detectable, estimated
+from orchestrator.report.noise import Measured, Sample, Variance, difference_of, mean_of
+from orchestrator.report.statistics import CONFIDENCE, detectable, estimated
+
+MOST_EXCHANGES = 20_000
+"""Largest number of exchanges of seeds that are counted exactly; of more, this many are drawn."""
 
 
 @dataclass(frozen=True)
@@ -19,14 +23,15 @@ class Ordering:
 
     Attributes:
         mean: Difference of the means.
-        low: Lower end of its interval; None if no source of noise is known.
+        low: Lower end of its interval, simultaneous for `comparisons`; None if no noise is known.
         high: Upper end.
-        p: Two-sided p value, corrected for the number of claims; None if unknown.
-        winner: Name of the arm that is established to be better, or None.
-        reason: Reason why there is no winner; '' if there is one.
+        p: Two-sided p value of this difference alone, not corrected; None if it cannot be tested.
+        winner: Name of the arm that is better if this is the only comparison, or None.
+        reason: Reason why the arms cannot be compared; '' if they can.
         sources: Sources of noise in the interval: `seeds` or `paired seeds`, `examples`.
-        detectable: Smallest difference that seeds and examples could establish with a probability of 80 %;
-            None if there is a winner, or if the noise is unknown.
+        detectable: Smallest difference that these seeds and examples establish with a probability of 80 %,
+            beside the other `comparisons`; None if the noise is unknown.
+        comparisons: Number of comparisons that share the confidence of the interval.
     """
 
     mean: float
@@ -37,22 +42,15 @@ class Ordering:
     reason: str
     sources: tuple[str, ...]
     detectable: float | None = None
+    comparisons: int = 1
 
     @property
     def phrase(self) -> str:
         """The difference with its interval and the sources of noise in it."""
         if self.low is None or self.high is None:
             return words.setting(self.mean)
-        p = "" if self.p is None else f"p = {self.p:.2g}; "
         ends = f"{words.setting(self.low)} to {words.setting(self.high)}"
-        return f"{words.setting(self.mean)} ({ends}; {p}noise of {' and '.join(self.sources)})"
-
-    @property
-    def why(self) -> str:
-        """The reason why there is no winner, and the smallest difference that would have been established."""
-        if self.detectable is None:
-            return self.reason
-        return f"{self.reason}; a difference of {words.setting(self.detectable)} would be, in 80 % of cases"
+        return f"{words.setting(self.mean)} ({ends}; noise of {' and '.join(self.sources)})"
 
 
 def ordering(
@@ -66,35 +64,46 @@ def ordering(
 ) -> Ordering:
     """Compare two arms.
 
-    With scores of test examples, the noise of seeds and of examples counts. Values without such scores, such
-    as norms of hidden states or a loss, are compared over seeds only. If scores that should exist are
-    missing, there is no winner.
+    Two tests must establish a difference, and the larger p value counts. Student's t test measures the noise
+    of seeds and, with scores, of test examples, and takes the means for normal. An exact test needs no such
+    assumption: if both arms had one distribution, any exchange of their seeds would be as likely as the
+    measured values. Without it, three seeds that all solve a task beside three that all fail, which happens
+    in 3 % of comparisons of equal arms, would have a p value below 1e-4.
+
+    Values without scores, such as norms of hidden states or a loss, are compared over seeds only. If scores
+    that should exist are missing, there is no p value.
 
     Args:
         first: Results of the first arm.
         second: Results of the second arm.
         maximize: Whether a higher value is better.
-        comparisons: Number of claims that share the confidence.
+        comparisons: Number of comparisons that share the confidence of the interval.
         paired: Whether both have the same seeds in the same order, and share the random draws of a seed.
         scored: Whether the metric is a mean over test examples whose scores are recorded.
+
+    Source: Pitman, Supplement to the Journal of the Royal Statistical Society 4 (1937), for the exact test.
     """
+    mean = first.mean - second.mean
     if unlike := _unlike(first, second, scored=scored):
-        return Ordering(first.mean - second.mean, None, None, None, None, unlike, ())
-    if paired:
-        return _over_pairs(first, second, maximize=maximize, comparisons=comparisons)
-    if first.scores is None or second.scores is None:
-        return _over_seeds(first, second, maximize=maximize, comparisons=comparisons)
-    comparison = compared([first, second], maximize=maximize, comparisons=comparisons)
-    (pair,) = comparison.differences
+        return Ordering(mean, None, None, None, None, unlike, ())
+    if min(first.seeds, second.seeds) < 2:
+        return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
+    measured, exact = _paired(first, second) if paired else _unpaired(first, second)
+    tail = (1 - CONFIDENCE) / 2 / comparisons
+    p = max(measured.p_value(), exact)
+    low, high = measured.interval(tail)
+    has_noise = low != high
+    leads = first if (measured.mean > 0) == maximize else second
     return Ordering(
-        mean=pair.mean,
-        low=pair.low,
-        high=pair.high,
-        p=pair.p,
-        winner=comparison.winner,
-        reason=comparison.reason,
-        sources=pair.sources,
-        detectable=comparison.detectable,
+        mean=measured.mean,
+        low=low if has_noise else None,
+        high=high if has_noise else None,
+        p=p,
+        winner=leads.name if p <= 1 - CONFIDENCE else None,
+        reason="",
+        sources=("paired seeds",) if paired else measured.sources,
+        detectable=detectable(measured, tail) if has_noise else None,
+        comparisons=comparisons,
     )
 
 
@@ -110,25 +119,21 @@ def _unlike(first: Sample, second: Sample, *, scored: bool) -> str:
     return ""
 
 
-def _over_seeds(first: Sample, second: Sample, *, maximize: bool, comparisons: int) -> Ordering:
-    """Compare two arms by Welch's test over their seeds, with Bonferroni's correction."""
-    mean, fewest = first.mean - second.mean, min(first.seeds, second.seeds)
-    if fewest < 2:
-        return _of_single_seed(mean)
-    noise = tuple(_variance(sample.values) for sample in (first, second))
-    leads = first if (mean > 0) == maximize else second
-    return _by_t(mean, noise, leads.name, comparisons, "seeds", fewest)
+def _unpaired(first: Sample, second: Sample) -> tuple[Measured, float]:
+    """Return the difference of two arms, with the noise of their examples if both have scores."""
+    exact = float(exchange_p(first.values, second.values))
+    if first.scores is not None and second.scores is not None:
+        return difference_of(first, second), exact
+    mean, noise = first.mean - second.mean, (_variance(first.values), _variance(second.values))
+    return Measured(mean, mean, noise, None), exact
 
 
-def _over_pairs(first: Sample, second: Sample, *, maximize: bool, comparisons: int) -> Ordering:
-    """Compare two arms by the t-test of their differences by seed, with Bonferroni's correction."""
+def _paired(first: Sample, second: Sample) -> tuple[Measured, float]:
+    """Return the mean difference by seed."""
     both = min(first.seeds, second.seeds)  # fewer than asked for while an arm is being measured
     differences = first.values[:both] - second.values[:both]
     mean = float(np.mean(differences))
-    if both < 2:
-        return _of_single_seed(mean)
-    leads = first if (mean > 0) == maximize else second
-    return _by_t(mean, (_variance(differences),), leads.name, comparisons, "paired seeds", both)
+    return Measured(mean, mean, (_variance(differences),), None), float(flip_p(differences))
 
 
 def _variance(values: np.ndarray) -> Variance:
@@ -136,33 +141,70 @@ def _variance(values: np.ndarray) -> Variance:
     return Variance(float(np.var(values, ddof=1)) / len(values), len(values) - 1)
 
 
-def _of_single_seed(mean: float) -> Ordering:
-    return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
+def exchange_p(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the exact two-sided p value that two arms have one distribution.
 
+    It is twice the share of all exchanges of seeds between the arms that move the difference of the means as
+    far in its direction as measured; of more than `MOST_EXCHANGES` exchanges, of as many random ones. Ties
+    count as they are.
 
-def _by_t(
-    mean: float, noise: tuple[Variance, ...], leads: str, comparisons: int, source: str, fewest: int
-) -> Ordering:
-    """Test a difference by Student's t; `leads` is the arm with the better mean.
+    Args:
+        first: Values of the first arm, shape (..., S).
+        second: Values of the second arm, shape (..., T).
 
-    The variances of `noise` add up to the variance of the difference. Equal seeds show no noise, so they
-    establish nothing about other seeds.
+    Returns:
+        p values, shape (...).
     """
-    total, tail = welch(noise), (1 - CONFIDENCE) / 2 / comparisons
-    error = math.sqrt(total.value)
-    if error == 0.0:
-        return Ordering(mean, None, None, None, None, "equal seeds show no noise to compare with", ())
-    half = -float(scipy.special.stdtrit(total.degrees, tail)) * error
-    low, high = mean - half, mean + half
-    p = min(1.0, comparisons * 2.0 * float(scipy.special.stdtr(total.degrees, -abs(mean) / error)))
-    if fewest < LEAST_SEEDS:
-        return Ordering(mean, low, high, p, None, f"fewer than {LEAST_SEEDS} seeds of an arm", (source,))
-    if p <= 1 - CONFIDENCE:
-        return Ordering(mean, low, high, p, leads, "", (source,))
-    smallest = detectable(Measured(mean, mean, noise, None), tail)
-    return Ordering(
-        mean, low, high, p, None, f"no difference is established, p = {p:.2g}", (source,), smallest
-    )
+    both = np.concatenate([first, second], axis=-1)
+    return _exact_p(both, _exchanges(first.shape[-1], second.shape[-1]))
+
+
+def flip_p(differences: np.ndarray) -> np.ndarray:
+    """Return the exact two-sided p value that differences by seed (..., S) are symmetric about zero."""
+    return _exact_p(differences, _flips(differences.shape[-1]))
+
+
+def _exact_p(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return twice the share of the rows of `weights` that go as far as the first row in its direction."""
+    all_of_them = values @ weights.T
+    own, rounding = all_of_them[..., :1], 1e-9 * np.abs(values).max(axis=-1, keepdims=True)
+    above, below = (all_of_them >= own - rounding), (all_of_them <= own + rounding)
+    return np.minimum(1.0, 2 * np.minimum(above.mean(axis=-1), below.mean(axis=-1)))
+
+
+@lru_cache(maxsize=8)
+def _exchanges(first: int, second: int) -> np.ndarray:
+    """Return the weights of a difference of means for each exchange, shape (K, S + T), the measured first."""
+    seeds = first + second
+    if math.comb(seeds, first) <= MOST_EXCHANGES:
+        chosen = np.array(list(combinations(range(seeds), first)))
+    else:
+        drawn = np.random.default_rng(0).random((MOST_EXCHANGES, seeds)).argsort(axis=1)[:, :first]
+        chosen = np.concatenate([np.arange(first)[None], drawn])
+    weights = np.full((len(chosen), seeds), -1 / second)
+    np.put_along_axis(weights, chosen, 1 / first, axis=1)
+    return weights
+
+
+@lru_cache(maxsize=8)
+def _flips(seeds: int) -> np.ndarray:
+    """Return the weights of a mean for each choice of signs, shape (K, S), all positive first."""
+    if 2**seeds <= MOST_EXCHANGES:
+        return np.array(list(product((1.0, -1.0), repeat=seeds))) / seeds
+    drawn = np.random.default_rng(0).choice((1.0, -1.0), (MOST_EXCHANGES, seeds))
+    return np.concatenate([np.ones((1, seeds)), drawn]) / seeds
+
+
+def fewest_for_order(comparisons: int, *, paired: bool) -> int:
+    """Return the fewest seeds of each arm that can establish a difference beside other comparisons.
+
+    If all seeds of one arm are better than all of the other, no other exchange goes as far in this direction:
+    the p value is 2 / C(2 S, S), or 2 / 2^S of paired seeds.
+    """
+    seeds = 2
+    while 2 * comparisons > (1 - CONFIDENCE) * (2**seeds if paired else math.comb(2 * seeds, seeds)):
+        seeds += 1
+    return seeds
 
 
 def interval_of(sample: Sample) -> tuple[float, float] | None:

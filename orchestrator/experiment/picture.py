@@ -72,7 +72,7 @@ def svg(results: ExperimentResults) -> str:
 def _legend(results: ExperimentResults) -> str:
     named = "hypothesis" if any(arm.hypothesis for arm in results.arms) else "published"
     chance = "; red: chance" if any(arm.chance is not None for arm in results.arms) else ""
-    return f"blue: seeds; line: median and its interval; green: {named}{chance}"
+    return f"blue: seeds; line: median, and its interval or range; green: {named}{chance}"
 
 
 def _axis(values: Sequence[float], arms: Sequence[ArmResult]) -> ValueAxis:

@@ -7,7 +7,7 @@ published earlier and proved wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from orchestrator.errors import BadInput
 from orchestrator.experiment import experiment_page as page
 from orchestrator.experiment import experiment_results as results
 from orchestrator.experiment import picture
-from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults, Origin
+from orchestrator.experiment.experiment_results import ArmResult, ArmRun, ExperimentResults, Kind, Origin
 from orchestrator.experiment.file import OrderClaim
 from orchestrator.experiment.order import Ordering
-from orchestrator.experiment.verdict import VERDICTS
+from orchestrator.experiment.verdict import Answer, Outcome
 from orchestrator.report.history import SCORED
 from orchestrator.report.markdown import plain, table
 from trainables.durable import make_folder, replace_file
@@ -82,9 +82,15 @@ def publish(kept: ExperimentResults, folder: Path) -> tuple[Path, Path]:
 
 
 def refresh(folder: Path) -> None:
-    """Rewrite the page and the figure of all published results from their JSON."""
+    """Judge all published results again by the present rules, and rewrite their JSON, pages and figures.
+
+    Differences are computed from the recorded values, except where scores of test examples are not recorded.
+    """
     for file in _published(folder):
-        _write_text(results.read(file), folder)
+        kept = results.read(file)
+        kept = replace(kept, orderings=tuple(_ordering(kept, claim, kept) for claim in kept.claims))
+        replace_file(file, results.dumped(kept).encode())
+        _write_text(kept, folder)
 
 
 def _write_text(kept: ExperimentResults, folder: Path) -> Path:
@@ -114,7 +120,7 @@ def index(folder: Path) -> str:
     published = [results.read(file) for file in _published(folder)]
     lines = [
         _text(folder / BEFORE) or "# Results",
-        table(_HEADER, [_row(kept) for kept in published]) if published else "",
+        *(_overview(published) if published else ()),
         *(_details(kept, folder) for kept in published),
         *_withdrawn(folder / WITHDRAWN),
         _text(folder / AFTER),
@@ -125,7 +131,57 @@ def index(folder: Path) -> str:
 _SHOWN = frozenset({page.CLAIMS, page.BY_LENGTH, page.SOLVED})
 """Titles of the tables that the list shows besides the first one of each page."""
 
-_HEADER = ("experiment", "source", *VERDICTS, "seeds", "trials", "core hours", "commit")
+_COLUMNS: tuple[Outcome | Answer, ...] = (
+    "undetermined",
+    "not comparable",
+    "not reproduced",
+    "refuted",
+    "reproduced",
+    "confirmed",
+)
+"""Outcomes in the order of the columns: what was not shown stands first."""
+
+_HEADER = ("experiment", "source", *_COLUMNS, "seeds", "trials", "core hours", "commit")
+
+_KINDS: Mapping[Kind, str] = {
+    "identities": "A function is measured, such as an approximation of a system; there is no data set.",
+    "toys": "Tasks that are drawn for one ability, such as recall. They say nothing about other tasks.",
+    "benchmarks": "Data that papers report, whole or in part; figures of a part are not comparable.",
+}
+
+
+def _overview(published: Sequence[ExperimentResults]) -> Iterator[str]:
+    """Yield what was not shown, the counts by kind, and a table of the experiments of each kind."""
+    open_ones = [[kept.id, kept.kind, *_open(kept)] for kept in published if kept.causes()]
+    yield "## What was not shown"
+    yield (
+        "Figures, bounds and claims that were not reproduced or confirmed, by the outcome or by what is"
+        " missing for one. All verdicts of a family must hold together, so that few seeds of many arms decide"
+        " nothing."
+    )
+    yield table(("experiment", "kind", "not shown", "of", "because"), open_ones)
+    yield "## Counts"
+    kinds = [kind for kind in _KINDS if any(kept.kind == kind for kept in published)]
+    groups = {kind: [kept for kept in published if kept.kind == kind] for kind in kinds}
+    yield table(
+        ("kind", "experiments", *_COLUMNS),
+        [
+            [kind, str(len(own)), *(str(sum(kept.count(each) for kept in own)) for each in _COLUMNS)]
+            for kind, own in groups.items()
+        ],
+    )
+    for kind, own in groups.items():
+        yield f"### {kind.capitalize()}"
+        yield _KINDS[kind]
+        yield table(_HEADER, [_row(kept) for kept in own])
+
+
+def _open(kept: ExperimentResults) -> tuple[str, str, str]:
+    """Return the number of comparisons that were not shown, of how many, and why."""
+    causes = kept.causes()
+    reasons = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common())
+    total = sum(kept.count(outcome) for outcome in _COLUMNS)
+    return str(sum(causes.values())), str(total), reasons
 
 
 def _row(kept: ExperimentResults) -> list[str]:
@@ -133,7 +189,7 @@ def _row(kept: ExperimentResults) -> list[str]:
     return [
         kept.id,
         kept.source,
-        *(str(kept.count(outcome)) for outcome in VERDICTS),
+        *(str(kept.count(outcome)) for outcome in _COLUMNS),
         str(kept.seeds_asked),
         str(sum(run.trials for run in kept.runs)),
         f"{cores:.2f}",
@@ -258,16 +314,16 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
     """Compare the arms of a claim, at least one of which is published.
 
     If scores of test examples are missing, the published comparison is kept, provided that both arms are
-    published and no more claims than before share the confidence.
+    published. Its p value is its own, and the family of the present file corrects it.
     """
     arms = {arm.name: arm for arm in present.arms}
     both = (arms[claim.better], arms[claim.than])
     is_known = present.metric not in SCORED or all(seed.scores for arm in both for seed in arm.seeds)
-    if not is_known and _same(both, earlier) and len(present.claims) <= len(earlier.claims):
+    if not is_known and _same(both, earlier):
         for stated, measured in zip(earlier.claims, earlier.orderings, strict=True):
             if (stated.better, stated.than) == (claim.better, claim.than):
                 return measured
-    return results.compared(*both, present)
+    return present.measured(claim)
 
 
 def _same(arms: Iterable[ArmResult], earlier: ExperimentResults) -> bool:

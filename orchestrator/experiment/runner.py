@@ -20,7 +20,6 @@ from orchestrator.experiment.experiment_results import (
     ExperimentResults,
     Origin,
     Seed,
-    compared,
     origin_of,
 )
 from orchestrator.experiment.file import Arm, Experiment, Statement, function_of
@@ -87,17 +86,14 @@ def results(experiment: Experiment, workspace: Workspace) -> ExperimentResults:
         replace(arm, interval=interval_of(arm.sample(experiment.metric))) if arm.values else arm
         for arm in arms
     )
-    by_name = {arm.name: arm for arm in arms}
-    orderings = tuple(
-        compared(by_name[claim.better], by_name[claim.than], experiment) for claim in experiment.claims
-    )
-    return ExperimentResults(
+    found = ExperimentResults(
         **{field.name: getattr(experiment, field.name) for field in fields(Statement)},
         seeds_asked=experiment.seeds,
         arms=arms,
-        orderings=orderings,
+        orderings=(None,) * len(experiment.claims),
         circumstances=_circumstances(),
     )
+    return replace(found, orderings=tuple(map(found.measured, found.claims)))
 
 
 def _history(arm: Arm, workspace: Workspace) -> History | None:

@@ -1,7 +1,9 @@
 """Verdicts: whether values by seed reproduce published figures or confirm hypotheses.
 
 A figure or a bound is judged by the median over seeds and an exact test of counts, because results are often
-bimodal: a training solves a task or does not, and a mean with a Student interval then has no meaning.
+bimodal: a training solves a task or does not, and a mean with a Student interval then has no meaning. The p
+values of a family are corrected by Holm's method, so that all its verdicts together err in at most 5 % of
+cases.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ import numpy as np
 import scipy
 
 from orchestrator.errors import counted
-from orchestrator.experiment.order import Ordering
+from orchestrator.experiment.order import Ordering, fewest_for_order
 from orchestrator.report import words
+from orchestrator.report.noise import Variance
 from orchestrator.report.statistics import CONFIDENCE, median_interval, sign_p
+
+RULES = "2026-11-29"
+"""Day since which verdicts are judged by these rules; earlier results are judged again."""
 
 Outcome = Literal["reproduced", "not reproduced", "not comparable", "undetermined"]
 
@@ -31,13 +37,16 @@ ANSWERS: tuple[Answer, ...] = ("confirmed", "refuted", "undetermined")
 VERDICTS: tuple[Outcome | Answer, ...] = tuple(dict.fromkeys((*OUTCOMES, *ANSWERS)))
 """All outcomes of published figures, claims and hypotheses."""
 
+SHOWN = ("reproduced", "confirmed")
+"""Outcomes in favour of what is stated."""
+
 Interval: TypeAlias = tuple[float, float]
 
-SEEDS_LEVEL, EXAMPLES_LEVEL = 0.04, 0.01
-"""Probabilities that the seeds, and that the test examples, show the wrong side of a limit."""
+SEEDS_SHARE, EXAMPLES_SHARE = 0.8, 0.2
+"""Parts of the level of a test for the luck of seeds and for the luck of test examples."""
 
-FEWEST_SEEDS = 5
-"""Smallest number of seeds that can decide: five equal signs have a p value of 2^-5 = 0.031."""
+NO_EXAMPLES = Variance(0.0, np.inf)
+"""Noise over test examples of a metric that has none, or whose scores are never recorded."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,47 @@ class StatedFigure:
 
 
 @dataclass(frozen=True)
+class Corrected:
+    """The p value of a comparison, and its correction for the others of its family.
+
+    Attributes:
+        p: p value of the comparison alone; None if it cannot be tested.
+        holm: p value corrected by Holm's method; None if it cannot be tested.
+        comparisons: Number of comparisons in the family.
+    """
+
+    p: float | None
+    holm: float | None
+    comparisons: int = 1
+
+    @property
+    def decides(self) -> bool:
+        """Whether the comparison is decided although the family has others."""
+        return self.holm is not None and self.holm <= 1 - CONFIDENCE
+
+    @property
+    def phrase(self) -> str:
+        """The text on a page."""
+        if self.p is None or self.holm is None:
+            return f"not tested, {counted(self.comparisons, 'comparison')} in the family"
+        if self.comparisons == 1:
+            return f"p = {self.p:.2g}"
+        return f"p = {self.p:.2g}, {self.holm:.2g} corrected for {self.comparisons} comparisons"
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """An outcome and its reason; the outcome is None if nothing is stated."""
+    """An outcome and its reason.
+
+    Attributes:
+        outcome: Outcome, or None if nothing is stated.
+        reason: Reason, in words.
+        cause: What is missing for a decision, in a few words; '' if there is one.
+    """
 
     outcome: Outcome | Answer | None
     reason: str
+    cause: str = ""
 
     @property
     def phrase(self) -> str:
@@ -101,32 +146,97 @@ class Verdict:
         return f"{self.outcome}{joint}{self.reason}" if self.reason else self.outcome
 
 
+def sides(values: np.ndarray, limits: Interval, noise: Variance | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the p values of two statements: the median lies within limits, and it lies outside.
+
+    The median is the value that half of all trainings reach. If it lay beyond a limit, at most half of the
+    trainings would be within it: the sign test counts the seeds that are, by more than the noise of the test
+    examples, which all seeds share. It is exact for every distribution of the seeds. Of the level,
+    `SEEDS_SHARE` is for the seeds and `EXAMPLES_SHARE` for the examples, and the best margin is searched:
+    each number of seeds k has a p value, and the k seeds furthest within the limit have a margin. Two limits
+    are two one-sided tests, both of which must reject.
+
+    Args:
+        values: Value of each seed, shape (..., S).
+        limits: Lower and upper limit; one may be infinite.
+        noise: Noise of a mean over test examples; None if it is unknown, which leaves everything open.
+
+    Returns:
+        p values of within and outside, shape (...).
+
+    Source: the sign test; Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15 (1987), for two limits.
+    """
+    if noise is None:
+        return np.ones(values.shape[:-1]), np.ones(values.shape[:-1])
+    low, high = limits
+    above, below = _margin(values, low), -_margin(values, high)
+    within = np.maximum(_counted_p(above, noise), _counted_p(below, noise))
+    out = [_counted_p(np.where(inner < 0, -inner, -np.inf), noise) for inner in (above, below)]
+    return within, np.minimum(*out)
+
+
+def _margin(values: np.ndarray, limit: float) -> np.ndarray:
+    """Return values minus a limit; 0 for values that only rounding separates from it."""
+    margins: np.ndarray = np.subtract(values, limit)
+    margins[np.isclose(values, limit, rtol=1e-9, atol=1e-12)] = 0.0
+    return margins
+
+
+def _counted_p(margins: np.ndarray, noise: Variance) -> np.ndarray:
+    """Return the p value that at most half of all seeds have a positive margin, from margins (..., S)."""
+    seeds = margins.shape[-1]
+    ranked = -np.sort(-margins, axis=-1)
+    by_count = np.array([sign_p(count, seeds) for count in range(1, seeds + 1)])
+    if noise.value == 0.0:
+        each = np.where(ranked >= 0, by_count, 1.0)
+    else:
+        luck = scipy.special.stdtr(noise.degrees, -ranked / np.sqrt(noise.value))
+        each = np.where(ranked >= 0, np.maximum(by_count / SEEDS_SHARE, luck / EXAMPLES_SHARE), 1.0)
+    return np.minimum(each.min(axis=-1), 1.0)
+
+
+def p_of(values: Sequence[float], stated: StatedFigure, noise: Variance | None) -> float | None:
+    """Return the p value of a figure or a bound alone: of the side that the values show; None if unknown."""
+    if noise is None or not values:
+        return None
+    return float(min(sides(np.asarray(values, dtype=float), stated.range, noise)))
+
+
+def fewest_seeds(comparisons: int, noise: Variance = NO_EXAMPLES) -> int:
+    """Return the fewest seeds that can decide a bound in a family: five equal signs have p = 2^-5 = 0.031."""
+    seeds, share = 1, SEEDS_SHARE if noise.value else 1.0
+    while comparisons > (1 - CONFIDENCE) * share * 2**seeds:
+        seeds += 1
+    return seeds
+
+
 def judged(
     values: Sequence[float],
     published: StatedFigure | None,
     *,
     seeds: int,
     obstacle: str,
-    noise: float | None = 0.0,
+    noise: Variance | None = NO_EXAMPLES,
+    corrected: Corrected | None = None,
 ) -> Verdict:
-    """Judge the results of one arm against a published figure; see `side`.
+    """Judge the results of one arm against a published figure; see `sides`.
 
     Args:
         values: Value of each seed.
         published: Published figure of the arm, or None.
         seeds: Number of seeds that the experiment asks for.
         obstacle: Reasons against a comparison with the paper; '' if there are none.
-        noise: Half-width of the interval over test examples; 0.0 for a metric without test examples, None
-            if their scores are not recorded.
+        noise: Noise over test examples; None if their scores are not recorded.
+        corrected: p value within its family; None for a family of one.
     """
     if published is None:
         return Verdict(None, "the paper prints no figure for it")
     if obstacle:
         return Verdict("not comparable", obstacle)
     if len(values) < seeds:
-        return Verdict("undetermined", _few(values, seeds))
-    found = side(values, published.range, noise)
-    return Verdict(_OF_FIGURES[found], _against(values, published, noise, found))
+        return Verdict("undetermined", _few(values, seeds), MISSING)
+    found, reason, cause = _decided(values, published, noise, corrected)
+    return Verdict(_OF_FIGURES[found], reason, cause)
 
 
 def answered(
@@ -136,57 +246,37 @@ def answered(
     seeds: int,
     size: str,
     lack: str = "",
-    noise: float | None = 0.0,
+    noise: Variance | None = NO_EXAMPLES,
+    corrected: Corrected | None = None,
 ) -> Verdict:
-    """Test the hypothesis that the median of an arm keeps a bound; see `side`.
+    """Test the hypothesis that the median of an arm keeps a bound; see `sides`.
 
     Args:
         values: Value of each seed.
         bound: Bound that the hypothesis states, or None.
         seeds: Number of seeds that the experiment asks for.
         size: Size of the arms, such as `at the size of the profile laptop`.
-        lack: Reason why the arm has not run or does not count; '' if there is none.
-        noise: Half-width of the interval over test examples, as in `judged`.
+        lack: Reason why the arm has not run; '' if there is none.
+        noise: Noise over test examples, as in `judged`.
+        corrected: p value within its family, as in `judged`.
     """
     if bound is None:
         return Verdict(None, "no bound is stated for it")
     if lack:
-        return Verdict("undetermined", lack)
+        return Verdict("undetermined", lack, MISSING)
     if len(values) < seeds:
-        return Verdict("undetermined", _few(values, seeds))
-    found = side(values, bound.range, noise)
-    return Verdict(_OF_BOUNDS[found], f"{_against(values, bound, noise, found)}, {size}")
+        return Verdict("undetermined", _few(values, seeds), MISSING)
+    found, reason, cause = _decided(values, bound, noise, corrected)
+    return Verdict(_OF_BOUNDS[found], f"{reason}, {size}", cause)
 
 
 _OF_FIGURES: dict[bool | None, Outcome] = {True: "reproduced", False: "not reproduced", None: "undetermined"}
 _OF_BOUNDS: dict[bool | None, Answer] = {True: "confirmed", False: "refuted", None: "undetermined"}
 
-
-def side(values: Sequence[float], limits: Interval, noise: float | None) -> bool | None:
-    """Return True if the median over all seeds is shown to lie within limits, False if outside, else None.
-
-    The median is the value that half of all trainings reach. Of the given values, enough must lie within each
-    limit, and by more than the noise of the test examples, that the sign test rejects a median beyond it.
-    Together, both sources of noise show a wrong side in at most 5 % of cases, for every distribution of the
-    seeds: `SEEDS_LEVEL` and `EXAMPLES_LEVEL` add up to it. Two limits are two one-sided tests.
-
-    Args:
-        values: Value of each seed, shape (S,).
-        limits: Lower and upper limit; one may be infinite.
-        noise: Half-width of the one-sided interval over test examples with `EXAMPLES_LEVEL`; None if unknown.
-
-    Source: the sign test; Schuirmann, J. Pharmacokinetics and Biopharmaceutics 15 (1987), for two limits.
-    """
-    if noise is None:
-        return None
-    (low, high), count, each = limits, len(values), np.asarray(values, dtype=float)
-    least, most = low + noise, high - noise
-    over = int(np.sum((each >= least) | np.isclose(each, least, rtol=1e-9, atol=1e-12)))
-    under = int(np.sum((each <= most) | np.isclose(each, most, rtol=1e-9, atol=1e-12)))
-    if max(sign_p(over, count), sign_p(under, count)) <= SEEDS_LEVEL:
-        return True
-    beyond = max(int(np.sum(each < low - noise)), int(np.sum(each > high + noise)))
-    return False if sign_p(beyond, count) <= SEEDS_LEVEL else None
+MISSING, UNSCORED, FEW = "seeds are missing", "scores are not recorded", "too few seeds for the family"
+ACROSS, ALIKE, NOTHING = "seeds or noise lie across", "no difference is established", "controls fail"
+OTHER = "other data, size or settings than the paper's"
+"""Causes of an undetermined verdict."""
 
 
 def _few(values: Sequence[float], seeds: int) -> str:
@@ -194,24 +284,110 @@ def _few(values: Sequence[float], seeds: int) -> str:
     return f"{len(values)} of {counted(seeds, 'seed')} {have} a value"
 
 
-def _against(values: Sequence[float], stated: StatedFigure, noise: float | None, found: bool | None) -> str:
-    """Return the measured values beside what is stated, and the reason why they do not decide."""
-    low, high, _ = median_interval(values)
+def _decided(
+    values: Sequence[float], stated: StatedFigure, noise: Variance | None, corrected: Corrected | None
+) -> tuple[bool | None, str, str]:
+    """Return whether the median is within what is stated, with the values, and the cause if that is open."""
+    if corrected is None:
+        p = p_of(values, stated, noise)
+        corrected = Corrected(p, p)
+    low, high, confidence = median_interval(values)
+    kind = "from" if confidence < CONFIDENCE else "interval"
     spread = (
         "one seed"
         if len(values) == 1
-        else f"{len(values)} seeds from {words.setting(low)} to {words.setting(high)}"
+        else f"{len(values)} seeds, {kind} {words.setting(low)} to {words.setting(high)}"
     )
     tolerance = "" if stated.value is None else f" ± {words.setting(stated.tolerance)}"
     text = f"median {words.setting(float(np.median(values)))} ({spread}) against {stated.phrase}{tolerance}"
-    if found is not None:
-        return text
     if noise is None:
-        return f"{text}; the scores of the test examples are not recorded"
-    if len(values) < FEWEST_SEEDS:
-        return f"{text}; fewer than {FEWEST_SEEDS} seeds cannot decide"
+        return None, f"{text}; the scores of the test examples are not recorded", UNSCORED
+    text = f"{text}; {corrected.phrase}"
+    if corrected.decides:
+        within, outside = sides(np.asarray(values, dtype=float), stated.range, noise)
+        return bool(within <= outside), text, ""
+    fewest = fewest_seeds(corrected.comparisons, noise)
+    if len(values) < fewest:
+        return None, f"{text}; fewer than {fewest} seeds cannot decide", FEW
     limits = "bound" if stated.value is None else "tolerance"
-    return f"{text}; seeds or the noise of test examples lie across the {limits}"
+    return None, f"{text}; seeds or the noise of test examples lie across the {limits}", ACROSS
+
+
+def ordered(
+    better: str,
+    than: str,
+    found: Ordering | None,
+    *,
+    seeds: int,
+    corrected: Corrected | None = None,
+    lack: str = "",
+    obstacle: str = "",
+    size: str = "",
+) -> Verdict:
+    """Judge the published claim that the arm `better` is better than the arm `than`.
+
+    A claim is not reproduced if the opposite is established. Arms that differ from the published ones cannot
+    decide a claim, and their difference is part of the reason.
+
+    Args:
+        better: Name of the first arm.
+        than: Name of the second arm.
+        found: Measured difference, or None if `lack` gives a reason.
+        seeds: Number of seeds of the arm with fewer of them.
+        corrected: p value within its family; None for a family of one.
+        lack: Reason why the arms cannot be compared with each other; '' if they can.
+        obstacle: Reasons against a comparison with the paper; '' if there are none.
+        size: Size of the arms.
+    """
+    if lack or found is None:
+        return Verdict("not comparable", "; ".join(filter(None, (lack, obstacle))), MISSING)
+    winner, why, cause = _winner(found, seeds, corrected)
+    if obstacle:
+        here = why if winner is None else f"{winner} is better; {why}"
+        return Verdict("not comparable", f"{obstacle}. Here, {size}: {here}", cause)
+    if winner is None:
+        return Verdict("undetermined", why, cause)
+    if winner == better:
+        return Verdict("reproduced", f"{better} is better; {why}")
+    return Verdict("not reproduced", f"{than} is better; {why}")
+
+
+def answered_order(
+    better: str,
+    than: str,
+    found: Ordering | None,
+    *,
+    seeds: int,
+    corrected: Corrected | None = None,
+    size: str,
+    lack: str = "",
+) -> Verdict:
+    """Test the hypothesis that the arm `better` is better than the arm `than`; arguments as in `ordered`."""
+    if lack or found is None:
+        return Verdict("undetermined", lack, MISSING)
+    winner, why, cause = _winner(found, seeds, corrected)
+    if winner is None:
+        return Verdict("undetermined", f"{why}, {size}", cause)
+    if winner == better:
+        return Verdict("confirmed", f"{better} is better {size}; {why}")
+    return Verdict("refuted", f"{than} is better {size}; {why}")
+
+
+def _winner(found: Ordering, seeds: int, corrected: Corrected | None) -> tuple[str | None, str, str]:
+    """Return the better arm or None, the p value or what is missing, and the cause if there is no winner."""
+    if found.p is None:
+        return None, found.reason, UNSCORED if "not recorded" in found.reason else ALIKE
+    corrected = corrected or Corrected(found.p, found.p)
+    if corrected.decides:
+        return found.winner, corrected.phrase, ""
+    text = f"no difference is established, {corrected.phrase}"
+    fewest = fewest_for_order(corrected.comparisons, paired=found.sources == ("paired seeds",))
+    if seeds < fewest:
+        return None, f"{text}; fewer than {fewest} seeds of each cannot decide", FEW
+    if found.detectable is None:
+        return None, text, ALIKE
+    smallest = words.setting(found.detectable)
+    return None, f"{text}; a difference of {smallest} would be, in 80 % of cases", ALIKE
 
 
 def interval(values: Sequence[float]) -> Interval | None:
@@ -225,42 +401,3 @@ def interval(values: Sequence[float]) -> Interval | None:
     half = -float(scipy.special.stdtrit(len(values) - 1, (1 - CONFIDENCE) / 2)) * error
     mean = float(np.mean(values))
     return mean - half, mean + half
-
-
-def ordered(
-    better: str, than: str, found: Ordering | None, *, lack: str = "", obstacle: str = "", size: str = ""
-) -> Verdict:
-    """Judge the published claim that the arm `better` is better than the arm `than`.
-
-    A claim is not reproduced if the opposite is established. Arms that differ from the published ones cannot
-    decide a claim, and their difference is part of the reason.
-
-    Args:
-        better: Name of the first arm.
-        than: Name of the second arm.
-        found: Measured difference, or None if `lack` gives a reason.
-        lack: Reason why the arms cannot be compared with each other; '' if they can.
-        obstacle: Reasons against a comparison with the paper; '' if there are none.
-        size: Size of the arms.
-    """
-    if lack or found is None:
-        return Verdict("not comparable", "; ".join(filter(None, (lack, obstacle))))
-    if obstacle:
-        here = found.why if found.winner is None else f"{found.winner} is better"
-        return Verdict("not comparable", f"{obstacle}. Here, {size}: {here}")
-    if found.winner is None:
-        return Verdict("undetermined", found.why)
-    if found.winner == better:
-        return Verdict("reproduced", f"{better} is better")
-    return Verdict("not reproduced", f"{than} is better")
-
-
-def answered_order(better: str, than: str, found: Ordering | None, *, size: str, lack: str = "") -> Verdict:
-    """Test the hypothesis that the arm `better` is better than the arm `than`; arguments as in `ordered`."""
-    if lack or found is None:
-        return Verdict("undetermined", lack)
-    if found.winner is None:
-        return Verdict("undetermined", f"{found.why}, {size}")
-    if found.winner == better:
-        return Verdict("confirmed", f"{better} is better {size}")
-    return Verdict("refuted", f"{than} is better {size}")

@@ -230,17 +230,21 @@ def share_interval(successes: int, trainings: int) -> tuple[float, float]:
 def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Return an interval of the median over all seeds, and its confidence, from at least one value.
 
-    Its ends are values of seeds, so it stays within the bounds of the values. It is the narrowest one with
-    a confidence of at least `CONFIDENCE`, or the whole range of the values where there is none: that of three
-    seeds has a confidence of 75 %, that of five 93.75 %.
+    Its ends are values of seeds, so it stays within the bounds of the values. It is the narrowest one with a
+    confidence of at least `CONFIDENCE`; where that needs an odd number of values to be left out, one more is
+    left out at the top. Fewer than six seeds have none: the ends are then the smallest and the largest value,
+    with a confidence of 75 % for three seeds and 93.75 % for five.
 
     Source: Conover, Practical Nonparametric Statistics (1999), section 3.2.
     """
     ranked, count = sorted(values), len(values)
-    cut = max((k for k in range((count + 1) // 2) if _missed(k, count) <= 1 - CONFIDENCE), default=0)
-    return ranked[cut], ranked[count - 1 - cut], max(0.0, 1 - _missed(cut, count))
+    cuts = [(cut // 2, (cut + 1) // 2) for cut in range(count)]
+    bottom, top = max(
+        (cut for cut in cuts if _missed(*cut, count) <= 1 - CONFIDENCE), default=(0, 0), key=sum
+    )
+    return ranked[bottom], ranked[count - 1 - top], max(0.0, 1 - _missed(bottom, top, count))
 
 
-def _missed(cut: int, count: int) -> float:
-    """Return the probability that the median lies outside after `cut` values are left out on each side."""
-    return 2 * float(scipy.special.bdtr(cut, count, 0.5))
+def _missed(bottom: int, top: int, count: int) -> float:
+    """Return the probability that the median lies outside after values are left out at both ends."""
+    return float(sum(scipy.special.bdtr(cut, count, 0.5) for cut in (bottom, top)))

@@ -57,7 +57,7 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
     (kept,) = docs.glob("*.json")
     present = experiment_results.read(kept)
     assert [len(arm.values) for arm in present.arms] == [2, 2]
-    assert [verdict.outcome for verdict in present.verdicts.values()] == ["reproduced", "not reproduced"]
+    assert [verdict.outcome for verdict in present.verdicts.values()] == ["undetermined", "undetermined"]
     assert all(arm.data_digest and arm.trials == 2 and arm.core_seconds > 0 for arm in present.arms)
     assert all(len(seed.steps) == 4 for arm in present.arms for seed in arm.seeds)
     _check_pages(commands.root / "experiments" / "table-1", docs)
@@ -86,4 +86,4 @@ def _check_pages(folder: Path, docs: Path) -> None:
     assert "Beside the paper" in page
     assert (docs / "table-1.md").read_text() == (folder / "page.md").read_text()
     index = (docs.parent / "results.md").read_text()
-    assert "| table-1 | A paper, Table 1 | 0 | 0 | 0 | 3 | 0 | 0 | 2 | 4 |" in index
+    assert "| table-1 | A paper, Table 1 | 3 | 0 | 0 | 0 | 0 | 0 | 2 | 4 |" in index

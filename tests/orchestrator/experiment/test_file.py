@@ -277,3 +277,14 @@ def test_controls_name_arms_and_need_a_threshold(tmp_path: Path) -> None:
         loaded(tmp_path, EXPERIMENT + "controls: {positive: [lru]}")
     with pytest.raises(BadInput, match="must name an arm"):
         loaded(tmp_path, solved + "controls: {negative: [lstm]}")
+
+
+def test_families_name_arms_that_are_corrected_together(tmp_path: Path) -> None:
+    assert loaded(tmp_path).families == {}
+    stated = EXPERIMENT + 'families: {one: ["l*"], two: [s5]}\n'
+    assert loaded(tmp_path, stated).families == {"one": ("lru",), "two": ("s5",)}
+    assert loaded(tmp_path, stated, profile="laptop").families == {"one": (), "two": ("s5",)}
+    with pytest.raises(BadInput, match=r"families\.one must name an arm \(got `lstm`\)"):
+        loaded(tmp_path, EXPERIMENT + "families: {one: [lstm]}\n")
+    with pytest.raises(BadInput, match=r"must name arms of no other family \(got `s5`, which is in one\)"):
+        loaded(tmp_path, EXPERIMENT + 'families: {one: ["*"], two: [s5]}\n')

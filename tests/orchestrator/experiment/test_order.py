@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind, ttest_rel
+from scipy.stats import permutation_test, ttest_ind, ttest_rel
 
-from orchestrator.experiment.order import ordering
+from orchestrator.experiment.order import exchange_p, flip_p, ordering
 from orchestrator.report.noise import Sample
 from orchestrator.report.statistics import CONFIDENCE, compared
 
@@ -18,17 +18,51 @@ def sample(name: str, *values: float, scores: np.ndarray | None = None) -> Sampl
 
 
 def test_without_examples_it_is_welchs_test() -> None:
-    first, second = sample("a", 1.0, 2.0, 4.0), sample("b", 3.0, 3.5, 5.0, 5.5)
+    """With unequal noise, its p value is the larger one."""
+    first, second = sample("a", 0.0, 5.0, 10.0, 15.0, 1.0), sample("b", 10.0, 10.1, 10.2, 10.1, 10.0)
     expected = ttest_ind(first.values, second.values, equal_var=False)
     ends = expected.confidence_interval(CONFIDENCE)
     measured = ordering(first, second, maximize=True)
+    assert expected.pvalue > exchange_p(first.values, second.values)
     assert measured.p == pytest.approx(expected.pvalue)
     assert (measured.low, measured.high) == pytest.approx((ends.low, ends.high))
     assert measured.sources == ("seeds",)
-    assert (measured.winner, measured.reason) == (
-        None,
-        f"no difference is established, p = {expected.pvalue:.2g}",
+    assert (measured.winner, measured.reason) == (None, "")
+
+
+def test_the_exact_test_is_that_of_scipy() -> None:
+    """With ties, of unequal numbers of seeds, and of differences by seed."""
+    rng = np.random.default_rng(0)
+
+    def difference(first: np.ndarray, second: np.ndarray, axis: int) -> np.ndarray:
+        return np.asarray(first.mean(axis=axis) - second.mean(axis=axis))
+
+    for seeds in ((3, 3), (4, 5), (5, 5)):
+        both = [rng.integers(0, 4, count).astype(float) for count in seeds]
+        expected = permutation_test(both, difference, vectorized=True, n_resamples=np.inf)
+        assert exchange_p(*both) == pytest.approx(expected.pvalue)
+    differences = rng.normal(size=6)
+    flipped = permutation_test(
+        [differences], np.mean, vectorized=True, permutation_type="samples", n_resamples=np.inf
     )
+    assert flip_p(differences) == pytest.approx(flipped.pvalue)
+
+
+def test_many_seeds_are_exchanged_at_random() -> None:
+    """Reproducibly, and never with a p value of zero."""
+    first, second = np.arange(20.0), np.arange(20.0) + 100
+    assert exchange_p(first, second) == 2 / 20_001
+    assert exchange_p(first, first) == 1.0
+    assert flip_p(first + 1.0) == 2 / 20_001
+
+
+@pytest.mark.parametrize("solved", [0.98, 1.0])
+def test_three_seeds_that_solve_a_task_beside_three_that_do_not_may_be_luck(solved: float) -> None:
+    """Their values agree to two digits, and of equal arms that solve it half of the time, 3 % do this."""
+    able, unable = sample("a", solved, 0.979, 0.981), sample("b", 0.101, 0.1, 0.102)
+    assert ttest_ind(able.values, unable.values, equal_var=False).pvalue < 1e-3
+    measured = ordering(able, unable, maximize=True)
+    assert (measured.p, measured.winner) == (pytest.approx(2 / 20), None)
 
 
 @pytest.mark.parametrize("paired", [False, True])
@@ -54,11 +88,13 @@ def test_the_detectable_difference_is_established_as_often_as_promised(paired: b
 
 def test_paired_seeds_are_compared_by_their_differences() -> None:
     """The system that a seed draws varies by far more than the arms differ."""
-    first, second = sample("a", 1.0, 5.0, 9.0, 14.0), sample("b", 1.5, 5.6, 9.4, 14.7)
+    first = sample("a", 1.0, 5.0, 9.0, 14.0, 3.0, 8.0)
+    second = sample("b", 1.5, 5.6, 9.4, 14.7, 3.5, 8.6)
     expected = ttest_rel(first.values, second.values)
     ends = expected.confidence_interval(CONFIDENCE)
     measured = ordering(first, second, maximize=False, paired=True)
-    assert measured.p == pytest.approx(expected.pvalue)
+    assert expected.pvalue < 2 / 2**6
+    assert measured.p == pytest.approx(2 / 2**6)
     assert (measured.low, measured.high) == pytest.approx((ends.low, ends.high))
     assert (measured.winner, measured.sources) == ("a", ("paired seeds",))
     assert ordering(first, second, maximize=False).winner is None
@@ -67,18 +103,18 @@ def test_paired_seeds_are_compared_by_their_differences() -> None:
 
 @pytest.mark.parametrize(("maximize", "winner"), [(True, "b"), (False, "a")])
 def test_the_better_side_is_that_of_the_file(maximize: bool, winner: str) -> None:
-    first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 1.4, 1.5, 1.6)
+    first, second = sample("a", 1.0, 1.1, 1.2, 1.1), sample("b", 1.4, 1.5, 1.6, 1.5)
     assert ordering(first, second, maximize=maximize).winner == winner
     assert ordering(second, first, maximize=maximize).winner == winner
 
 
-def test_several_claims_share_the_confidence() -> None:
-    first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 1.4, 1.5, 1.6)
+def test_several_comparisons_share_the_confidence_of_the_interval() -> None:
+    """The p value is that of the difference alone, which its family corrects."""
+    first, second = sample("a", 1.0, 1.1, 1.2, 1.1), sample("b", 1.4, 1.5, 1.6, 1.5)
     one = ordering(first, second, maximize=True)
     many = ordering(first, second, maximize=True, comparisons=10)
-    assert one.p is not None
-    assert many.p == pytest.approx(10 * one.p)
-    assert many.winner is None
+    assert many.p == one.p
+    assert (one.comparisons, many.comparisons) == (1, 10)
     assert one.low is not None
     assert many.low is not None
     assert many.low < one.low
@@ -91,25 +127,23 @@ def test_a_single_seed_establishes_nothing() -> None:
 
 
 @pytest.mark.parametrize("paired", [False, True])
-def test_equal_seeds_establish_nothing(paired: bool) -> None:
-    """They show no noise, so another seed may have any value."""
-    one, two = sample("a", 1.0, 1.0, 1.0), sample("b", 2.0, 2.0, 2.0)
-    measured = ordering(one, two, maximize=True, paired=paired)
-    assert (measured.winner, measured.p, measured.detectable) == (None, None, None)
-    assert measured.phrase == "-1"
-    assert measured.reason == "equal seeds show no noise to compare with"
+def test_equal_seeds_decide_by_their_number(paired: bool) -> None:
+    """They have no interval; three of each may be luck, and six of each are not."""
+    for seeds, winner in ((3, None), (6, "b")):
+        one, two = sample("a", *[1.0] * seeds), sample("b", *[2.0] * seeds)
+        measured = ordering(one, two, maximize=True, paired=paired)
+        assert (measured.winner, measured.low, measured.detectable) == (winner, None, None)
+        assert measured.phrase == "-1"
 
 
 @pytest.mark.parametrize("paired", [False, True])
 def test_two_seeds_establish_nothing(paired: bool) -> None:
-    """As in `compare`; the distances of two values from their median are always equal."""
     measured = ordering(sample("a", 1.0, 1.001), sample("b", 2.0, 2.002), maximize=True, paired=paired)
-    assert measured.winner is None
-    assert measured.reason == "fewer than 3 seeds of an arm"
+    assert (measured.p, measured.winner) == (pytest.approx(0.5 if paired else 1 / 3), None)
 
 
 def test_other_data_and_values_that_are_not_finite_are_not_compared() -> None:
-    first, second = sample("a", 1.0, 1.1, 1.2), sample("b", 2.0, 2.1, 2.2)
+    first, second = sample("a", 1.0, 1.1, 1.2, 1.1), sample("b", 2.0, 2.1, 2.2, 2.1)
     assert ordering(first, second, maximize=True).winner == "b"
     other = ordering(first, replace(second, data="other"), maximize=True)
     assert (other.winner, other.reason) == (None, "the two arms have different data")
@@ -119,8 +153,8 @@ def test_other_data_and_values_that_are_not_finite_are_not_compared() -> None:
 
 def test_scores_that_are_missing_are_noise_that_is_unknown() -> None:
     """Seeds may agree on test examples of which others would say something else."""
-    scores = np.zeros((3, 10))
-    first, second = sample("a", 0.5, 0.51, 0.52, scores=scores), sample("b", 0.6, 0.61, 0.62)
+    scores = np.zeros((4, 10))
+    first, second = sample("a", 0.5, 0.51, 0.52, 0.51, scores=scores), sample("b", 0.6, 0.61, 0.62, 0.61)
     assert ordering(first, second, maximize=True).winner == "b"
     measured = ordering(first, second, maximize=True, scored=True)
     assert (measured.winner, measured.p) == (None, None)
@@ -130,13 +164,15 @@ def test_scores_that_are_missing_are_noise_that_is_unknown() -> None:
 def test_with_examples_both_sources_of_noise_count() -> None:
     """Two arms differ on 20 of 100 shared examples: the noise of examples widens the interval."""
     rng = np.random.default_rng(0)
-    first = (rng.random((3, 100)) < 0.6).astype(float)
-    second = (rng.random((3, 100)) < 0.5).astype(float)
+    first = (rng.random((5, 100)) < 0.55).astype(float)
+    second = (rng.random((5, 100)) < 0.5).astype(float)
     a = sample("a", *first.mean(axis=1), scores=first)
     b = sample("b", *second.mean(axis=1), scores=second)
     measured = ordering(a, b, maximize=True)
     (expected,) = compared([a, b]).differences
-    assert (measured.low, measured.high, measured.p) == (expected.low, expected.high, expected.p)
+    assert (measured.low, measured.high) == (expected.low, expected.high)
+    assert expected.p is not None
+    assert measured.p == max(expected.p, exchange_p(a.values, b.values))
     assert measured.sources == ("seeds", "examples")
 
 

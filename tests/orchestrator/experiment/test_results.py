@@ -23,11 +23,10 @@ from orchestrator.experiment.experiment_results import (
     Seed,
 )
 from orchestrator.experiment.file import Arm, Experiment, OrderClaim
-from orchestrator.experiment.order import Ordering, interval_of, ordering
-from orchestrator.experiment.verdict import StatedFigure
+from orchestrator.experiment.order import interval_of
+from orchestrator.experiment.verdict import RULES, StatedFigure
 from orchestrator.ledger.sweeps.records import ReportRecord, pack_scores
 from orchestrator.report.history import History
-from orchestrator.report.noise import Sample
 from tests import sweeps
 from tests.orchestrator.report import confirmed
 
@@ -63,7 +62,7 @@ def arm(
 def results_of(
     *arms: ArmResult, claims: tuple[OrderClaim, ...] = (), profile: str | None = None
 ) -> ExperimentResults:
-    return ExperimentResults(
+    found = ExperimentResults(
         name="table-1",
         profile=profile,
         is_published_size=profile is None,
@@ -76,23 +75,16 @@ def results_of(
         seeds_asked=3,
         arms=arms,
         claims=claims,
-        orderings=tuple(_ordering(arms, claim) for claim in claims),
+        orderings=(None,) * len(claims),
         circumstances=Circumstances("2026-11-22", "0123456789", "2 cores, no GPU", {"jax": "0.10.2"}),
     )
-
-
-def _ordering(arms: tuple[ArmResult, ...], claim: OrderClaim) -> Ordering | None:
-    samples = {
-        one.name: Sample(one.name, np.array(one.values), None, "", share=True) for one in arms if one.values
-    }
-    both = claim.better in samples and claim.than in samples
-    return ordering(samples[claim.better], samples[claim.than], maximize=True) if both else None
+    return replace(found, orderings=tuple(map(found.measured, claims)))
 
 
 BOTH = results_of(
-    arm("rotrnn", 0.60, 0.61, 0.62, 0.6, 0.61, scored=True),
-    arm("lru", 0.50, 0.51, 0.52, 0.5, 0.51, scored=True),
-    arm("s5", *[0.6] * 5, obstacle="other data", scored=True),
+    arm("rotrnn", *[0.60, 0.61, 0.62, 0.6, 0.61] * 2, scored=True),
+    arm("lru", *[0.50, 0.51, 0.52, 0.5, 0.51] * 2, scored=True),
+    arm("s5", *[0.6] * 10, obstacle="other data", scored=True),
     claims=(OrderClaim("rotrnn", "lru"), OrderClaim("lru", "rotrnn")),
 )
 
@@ -132,7 +124,8 @@ def test_a_claim_about_arms_of_another_size_is_not_judged() -> None:
     small = replace(BOTH.arms[0], obstacle="depth 2 instead of 6")
     few = replace(BOTH, arms=(small, *BOTH.arms[1:]))
     assert few.orders[0].phrase == (
-        "not comparable, because depth 2 instead of 6. Here, at the size of the file: rotrnn is better"
+        "not comparable, because depth 2 instead of 6. Here, at the size of the file: rotrnn is better;"
+        " p = 0.0001, 0.0003 corrected for 3 comparisons"
     )
     assert few.count("reproduced") == few.count("not reproduced") - 1 == 0
 
@@ -167,15 +160,17 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_the_page_shows_the_paper_beside_the_measurement() -> None:
     text = experiment_page.markdown(BOTH)
     for line in (
-        "| rotrnn | rotrnn on listops | – | 0.61 (0.6 to 0.62) | 5 | 5 | 0.608 | 0.62 | – | 0.6 | reproduced:"
-        " median 0.61 (5 seeds from 0.6 to 0.62) against 0.6 ± 0.05 |",
-        "| s5 | s5 on listops | – | 0.6 (5 equal seeds) | 5 | 5 | 0.6 | 0.6 | – | 0.6 "
+        "| rotrnn | rotrnn on listops | – | 0.61 (interval 0.6 to 0.62) | 10 | 10 | 0.608 | 0.62 | – | 0.6 |"
+        " reproduced: median 0.61 (10 seeds, interval 0.6 to 0.62) against 0.6 ± 0.05; p = 0.0012, 0.0024"
+        " corrected for 4 comparisons |",
+        "| s5 | s5 on listops | – | 0.6 (10 equal seeds) | 10 | 10 | 0.6 | 0.6 | – | 0.6 "
         "| not comparable, because other data |",
-        "| R | 0.61 (0.6 to 0.62) / 0.6 | 0.51 (0.5 to 0.52) / 0.6 | 0.6 (5 equal seeds) / 0.6 |",
+        "| R | 0.61 (interval 0.6 to 0.62) / 0.6 | 0.51 (interval 0.5 to 0.52) / 0.6 | 0.6 (10 equal seeds) /"
+        " 0.6 |",
         "| rotrnn | 1 | 0.61 | rotrnn-1 |",
-        "| lru | t-lru-1a2b3c4d | complete | 5 | 60 s | 2.00 | – | – | – |",
+        "| lru | t-lru-1a2b3c4d | complete | 10 | 60 s | 2.00 | – | – | – |",
         "| rotrnn | – | – | generated \\<data> | feedfeedfeedfeed | beefbeefbeefbeef |",
-        "- Spent: 15 trials, 3.0 min of wall time, 6.00 core hours.",
+        "- Spent: 30 trials, 3.0 min of wall time, 6.00 core hours.",
     ):
         assert line in text
     assert "python -m orchestrator.sweep experiment experiments/table-1.yaml --profile full" in text
@@ -185,7 +180,7 @@ def test_the_page_shows_what_was_spent_on_gpus() -> None:
     arms = (replace(BOTH.arms[0], gpu_seconds=1_800.0), *BOTH.arms[1:])
     text = experiment_page.markdown(replace(BOTH, arms=arms))
     assert "6.00 core hours, 0.50 GPU hours." in text
-    assert "| complete | 5 | 60 s | 2.00 | 0.50 |" in text
+    assert "| complete | 10 | 60 s | 2.00 | 0.50 |" in text
 
 
 def test_texts_of_a_page_are_escaped() -> None:
@@ -197,7 +192,7 @@ def test_texts_of_a_page_are_escaped() -> None:
 
 def test_the_page_draws_every_seed() -> None:
     figure = experiment_page.curves(BOTH.arms, "val/accuracy")
-    assert len(figure.data) == 15
+    assert len(figure.data) == 30
     assert [trace.showlegend for trace in figure.data[:3]] == [True, False, False]
     assert experiment_page.page(BOTH).count('data-figure="') == 3  # one a column of the paper's table
 
@@ -211,8 +206,8 @@ def test_the_list_names_every_result_and_what_is_withdrawn(tmp_path: Path) -> No
         "withdrawn:\n- {what: adding, figure: '0.0107', because: no memory is needed, instead: a.yaml}\n"
     )
     text = publishing.index(tmp_path / "experiments")
-    assert text.startswith("# Results\n\nMeasured here.\n\n| experiment |")
-    assert "| table-1 | A paper, Table 1 | 2 | 2 | 1 | 0 | 0 | 0 | 3 | 15 | 6.00 | 0123456 |" in text
+    assert text.startswith("# Results\n\nMeasured here.\n\n## What was not shown\n")
+    assert "| table-1 | A paper, Table 1 | 0 | 1 | 2 | 0 | 2 | 0 | 3 | 30 | 6.00 | 0123456 |" in text
     assert "![Two layers](experiments/table-1.svg)" in text
     assert "[table-1-laptop](experiments/table-1-laptop.md)" in text
     assert "\n## Two layers\n" in text
@@ -227,7 +222,7 @@ def test_the_list_names_the_whole_commit_of_the_arms(tmp_path: Path) -> None:
     arms = (replace(BOTH.arms[0], origin=origin), *BOTH.arms[1:])
     publishing.publish(replace(BOTH, arms=arms), tmp_path)
     assert "| 6.00 | fedcba9+changes, 0123456 |" in publishing.index(tmp_path)
-    assert "| complete | 5 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in experiment_page.markdown(
+    assert "| complete | 10 | 60 s | 2.00 | – | 2026-11-20 | fedcba9+changes |" in experiment_page.markdown(
         replace(BOTH, arms=arms)
     )
 
@@ -305,15 +300,19 @@ BOUND = StatedFigure(at_least=0.55)
 
 HYPOTHESES = results_of(
     replace(
-        arm("rotrnn", 0.60, 0.61, 0.62, 0.6, 0.61, published=BOUND, scored=True),
+        arm("rotrnn", *[0.60, 0.61, 0.62, 0.6, 0.61] * 2, published=BOUND, scored=True),
         hypothesis=True,
         size="1 block",
     ),
     replace(
-        arm("lru", 0.50, 0.51, 0.52, 0.5, 0.51, published=BOUND, scored=True), hypothesis=True, size="1 block"
+        arm("lru", *[0.50, 0.51, 0.52, 0.5, 0.51] * 2, published=BOUND, scored=True),
+        hypothesis=True,
+        size="1 block",
     ),
     replace(
-        arm("s5", 0.4, 0.6, 0.8, 0.3, 0.9, published=BOUND, scored=True), hypothesis=True, size="1 block"
+        arm("s5", *[0.4, 0.6, 0.8, 0.3, 0.9] * 2, published=BOUND, scored=True),
+        hypothesis=True,
+        size="1 block",
     ),
     claims=(
         OrderClaim("rotrnn", "lru", True),
@@ -348,9 +347,9 @@ def test_undetermined_claims_are_counted_apart(
         OrderClaim("s5", "rotrnn", True),
     )
     mixed = results_of(
-        arm("rotrnn", 0.60, 0.61, 0.62, 0.6, 0.61, scored=True),
-        arm("lru", 0.50, 0.51, 0.52, 0.5, 0.51, scored=True),
-        arm("s5", 0.4, 0.6, 0.8, 0.3, 0.9, scored=True),
+        arm("rotrnn", *[0.60, 0.61, 0.62, 0.6, 0.61] * 2, scored=True),
+        arm("lru", *[0.50, 0.51, 0.52, 0.5, 0.51] * 2, scored=True),
+        arm("s5", *[0.4, 0.6, 0.8, 0.3, 0.9] * 2, scored=True),
         claims=claims,
     )
     assert [verdict.outcome for verdict in mixed.orders] == [
@@ -363,24 +362,36 @@ def test_undetermined_claims_are_counted_apart(
     assert "claims: 2 reproduced, 2 not reproduced, 0 not comparable, 2 undetermined." in text
     assert "from no paper: 0 confirmed, 0 refuted, 1 undetermined." in text
     publishing.publish(mixed, tmp_path)
-    cells = next(line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1"))
-    counted = "| reproduced | not reproduced | not comparable | undetermined | confirmed | refuted |"
+    open_ones, cells = (
+        line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1")
+    )
+    assert open_ones == (
+        "| table-1 | benchmarks | 5 | 7 | not reproduced (2), no difference is established (2), seeds or noise"
+        " lie across (1) |"
+    )
+    counted = "| undetermined | not comparable | not reproduced | refuted | reproduced | confirmed |"
     assert counted in publishing.index(tmp_path)
-    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["2", "2", "0", "3", "0", "0"]
+    assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "0", "2", "0", "2", "0"]
 
 
 def test_nothing_is_said_to_be_printed_by_a_paper_that_prints_nothing() -> None:
     arms = tuple(replace(arm, published=None) for arm in HYPOTHESES.arms)
     text = experiment_page.markdown(replace(HYPOTHESES, arms=arms))
-    assert "| R | 0.61 (0.6 to 0.62) | 0.51 (0.5 to 0.52) | 0.6 (0.3 to 0.9) |" in text
+    assert (
+        "| R | 0.61 (interval 0.6 to 0.62) | 0.51 (interval 0.5 to 0.52) | 0.6 (interval 0.3 to 0.9) |"
+        in text
+    )
     assert "As the paper prints it" not in text + experiment_page.markdown(HYPOTHESES)
     assert "Measured, then stated." in experiment_page.markdown(HYPOTHESES)
 
 
 def test_a_control_within_noise_is_marked() -> None:
-    doubted, control = replace(BOTH.arms[0], chance=0.6), arm("none", 0.6, 0.61, 0.6, 0.62, 0.61, scored=True)
+    doubted, control = (
+        replace(BOTH.arms[0], chance=0.6),
+        arm("none", *[0.6, 0.61, 0.6, 0.62, 0.61] * 2, scored=True),
+    )
     text = experiment_page.markdown(replace(BOTH, arms=(doubted, *BOTH.arms[1:], control)))
-    assert "| 0.61 (0.6 to 0.62) (not shown to beat chance, none) | 5 | 5 | 0.608 | 0.62 | 0.6 |" in text
+    assert "| 0.61 (interval 0.6 to 0.62) (not shown to beat none) | 10 | 10 | 0.608 | 0.62 | 0.6 |" in text
 
 
 def test_values_at_longer_sequences_have_a_table(tmp_path: Path) -> None:
@@ -401,7 +412,7 @@ def test_the_picture_is_well_formed_and_has_every_seed() -> None:
     some = replace(BOTH, arms=(replace(BOTH.arms[0], chance=0.1), *BOTH.arms[1:], arm("empty")))
     root = ElementTree.fromstring(picture.svg(some))
     circles = root.findall("{http://www.w3.org/2000/svg}circle")
-    assert len(circles) == 15
+    assert len(circles) == 30
     places = [float(circle.attrib["cx"]) for circle in circles]
     assert places[:3] == sorted(places[:3])
     assert all(picture.LEFT < place < picture.WIDTH - picture.RIGHT for place in places)
@@ -507,7 +518,7 @@ def test_values_at_longer_sequences_are_of_the_metric_that_is_compared() -> None
 def with_control(*shares: float) -> tuple[ArmResult, ArmResult]:
     """Return the arm of a sweep with a seed for each share, and that of the layer `none`, near 0.41."""
     wanted, facts = experiment(), {"chance": {"test": 0.42}}
-    none = of_lengths([0.4, 0.42, 0.41], facts)
+    none = of_lengths([0.4, 0.42, 0.41, 0.41], facts)
     document = none.sweep.document
     model = {**document["model"], "layer": "none"}
     none = replace(none, sweep=replace(none.sweep, document={**document, "model": model}))
@@ -518,7 +529,8 @@ def with_control(*shares: float) -> tuple[ArmResult, ArmResult]:
 @pytest.mark.parametrize(
     ("shares", "expected"),
     [
-        ((0.8, 0.81, 0.79), ()),
+        ((0.8, 0.81, 0.79, 0.8), ()),
+        ((0.8, 0.81, 0.79), ("none",)),  # beside four, one of 35 exchanges goes as far
         ((0.4, 0.43, 0.41), ("chance", "none")),
         ((0.2, 0.21, 0.19), ("chance", "none")),  # established to be worse
         ((0.8,), ("none",)),  # a single seed is compared with no other arm
@@ -632,7 +644,7 @@ def test_wall_time_counts_overlapping_attempts_once() -> None:
 
 
 def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
-    other = replace(BOTH, arms=(arm("rotrnn", *[0.1] * 5, scored=True), *BOTH.arms[1:]))
+    other = replace(BOTH, arms=(arm("rotrnn", *[0.1] * 10, scored=True), *BOTH.arms[1:]))
     lines = experiment_page.markdown(other).splitlines()
     assert re.search("not reproduced", next(line for line in lines if line.startswith("| rotrnn | rotrnn")))
 
@@ -644,7 +656,7 @@ def test_numbers_on_the_page_are_read_from_the_results_alone() -> None:
         ((0.5,), "0.5 (one seed)"),
         ((0.475, 0.475), "0.475 (2 equal seeds)"),
         ((1.0, 2.0, 3.0), "2 (1 to 3)"),
-        ((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0), "5 (2 to 8)"),
+        ((1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0), "5 (interval 2 to 8)"),
     ],
 )
 def test_a_median_stands_with_its_uncertainty(values: tuple[float, ...], expected: str) -> None:
@@ -669,39 +681,113 @@ UNABLE = StatedFigure(at_most=0.9)
 
 
 @pytest.mark.parametrize(
-    ("control", "negative", "expected"),
+    ("control", "negative", "reason"),
     [
-        ([0.99] * 5, 0.1, "confirmed"),
-        (
-            [0.99, 0.99, 0.99, 0.99, 0.3],
-            0.1,
-            "undetermined: this size shows nothing: the positive control attention is not shown to solve the"
-            " task",
-        ),
-        (
-            [0.99] * 5,
-            0.99,
-            "undetermined: this size shows nothing: the negative control none solves the task",
-        ),
+        ([0.99] * 10, 0.1, ""),
+        ([0.99] * 7 + [0.3] * 3, 0.1, "the positive control attention is not shown to solve the task"),
+        ([0.99] * 10, 0.99, "the negative control none solves the task"),
     ],
 )
-def test_inability_counts_only_where_controls_hold(
-    tmp_path: Path, control: list[float], negative: float, expected: str
+def test_inability_and_order_count_only_where_controls_hold(
+    tmp_path: Path, control: list[float], negative: float, reason: str
 ) -> None:
-    """A task that nothing learns at this size shows nothing about one layer."""
-    tested = replace(arm("lru", *[0.2] * 5, published=UNABLE, scored=True), hypothesis=True)
+    """A task that nothing learns at this size shows nothing about one layer, nor that another is better."""
+    tested = replace(arm("lru", *[0.2] * 10, published=UNABLE, scored=True), hypothesis=True)
+    failed = replace(tested, name="failed", published=StatedFigure(at_least=0.9))
     able = replace(tested, name="able", published=StatedFigure(at_least=0.1))
-    other = replace(tested, name="other", data_digest="abcd")
+    elsewhere = replace(tested, name="elsewhere", data_digest="abcd")
+    best = replace(arm("gru", *[0.5] * 10, published=None, scored=True), hypothesis=True)
     arms = (
         arm("attention", *control, published=None, scored=True),
-        arm("none", *[negative] * 5, published=None, scored=True),
+        arm("none", *[negative] * 10, published=None, scored=True),
     )
     stated = replace(
-        results_of(tested, able, other, *arms), solved=0.9, positive=("attention",), negative=("none",)
+        results_of(
+            tested, failed, able, elsewhere, best, *arms, claims=(OrderClaim("gru", "lru", hypothesis=True),)
+        ),
+        solved=0.9,
+        positive=("attention",),
+        negative=("none",),
     )
-    verdicts = stated.verdicts
-    assert verdicts["lru"].phrase.startswith(expected)
-    assert verdicts["able"].outcome == "confirmed"
-    assert verdicts["other"].phrase == "undetermined: this size shows nothing: no positive control"
-    assert replace(stated, positive=None).verdicts["lru"].outcome == "confirmed"
+    nothing = f"undetermined: this size shows nothing: {reason}"
+    found = {name: verdict.phrase for name, verdict in stated.verdicts.items()}
+    assert found["lru"].startswith(nothing if reason else "confirmed: median 0.2")
+    assert found["failed"].startswith(nothing if reason else "refuted: median 0.2")
+    assert stated.orders[0].phrase.startswith(nothing if reason else "confirmed: gru is better")
+    assert stated.verdicts["able"].outcome == "confirmed"
+    assert found["elsewhere"] == "undetermined: this size shows nothing: no positive control"
+    text = experiment_page.markdown(stated)
+    shown = f"- This size shows nothing: {reason}. It concerns lru, failed, able, gru, attention, none, and"
+    assert (shown in text) == bool(reason)
+    assert replace(stated, positive=None).verdicts["elsewhere"].outcome == "confirmed"
     assert experiment_results.read(publishing.publish(stated, tmp_path)[0]) == stated
+
+
+def _hypotheses(*names: str) -> tuple[ArmResult, ...]:
+    return tuple(
+        replace(arm(name, *[0.99] * 5, published=StatedFigure(at_least=0.9)), hypothesis=True)
+        for name in names
+    )
+
+
+def test_a_family_is_corrected_and_says_how_large_it_is(tmp_path: Path) -> None:
+    """Five of five seeds decide one bound alone, and none of four."""
+    four = replace(results_of(*_hypotheses("a1", "a2", "b1", "b2")), metric="test/accuracy_x4")
+    assert four.verdicts["a1"].phrase == (
+        "undetermined: median 0.99 (5 seeds, from 0.99 to 0.99) against at least 0.9; p = 0.031, 0.12"
+        " corrected for 4 comparisons; fewer than 7 seeds cannot decide, at the size of the file"
+    )
+    assert "- Comparisons in a family: 4. Corrected by Holm's method" in experiment_page.markdown(four)
+    one = replace(four, families={"first": ("a1",), "rest of a": ("a2",)})
+    assert [one.verdicts[name].outcome for name in ("a1", "a2", "b1")] == ["confirmed"] * 2 + ["undetermined"]
+    assert "p = 0.031, at the size of the file" in one.verdicts["a1"].phrase
+    assert "family: first: 1, rest of a: 1, all others: 2." in experiment_page.markdown(one)
+    assert experiment_results.read(publishing.publish(one, tmp_path)[0]) == one
+
+
+def test_a_claim_belongs_to_the_family_of_both_its_arms() -> None:
+    """What no paper's arm can be compared with is no comparison; the better one of two such arms is."""
+    claims = (OrderClaim("rotrnn", "lru"), OrderClaim("rotrnn", "s5"))
+    some = replace(BOTH, claims=claims, orderings=(None, None), families={"pair": ("rotrnn", "lru")})
+    assert some.family_sizes == {"pair": 3, "": 1}
+    found = replace(some, orderings=tuple(map(some.measured, claims)))
+    assert [each.comparisons for each in found.orderings if each] == [3, 1]
+    assert found.orders[0].phrase == (
+        "reproduced: rotrnn is better; p = 0.0001, 0.0003 corrected for 3 comparisons"
+    )
+
+
+def test_results_from_before_the_rules_are_judged_again_and_say_so(tmp_path: Path) -> None:
+    old = replace(BOTH, orderings=(None, None))
+    data, text = publishing.publish(old, tmp_path)
+    publishing.refresh(tmp_path)
+    assert experiment_results.read(data) == BOTH
+    again = (
+        f"- Judged again by the rules of {RULES}, from the values recorded until 2026-11-22; no arm was run"
+    )
+    assert again in text.read_text()
+    new = replace(BOTH, circumstances=replace(BOTH.circumstances, date=RULES))
+    assert "Judged again" not in experiment_page.markdown(new)
+
+
+def test_the_list_counts_identities_toys_and_benchmarks_apart_and_what_was_not_shown_first(
+    tmp_path: Path,
+) -> None:
+    def of(about: str) -> ExperimentResults:
+        arms = tuple(replace(each, about=about) for each in BOTH.arms)
+        return replace(BOTH, name=re.sub(r"\W+", "-", about), arms=arms)
+
+    kinds = {"measure:error(depth=2)": "identities", "lru on mqar": "toys", "lru on text": "benchmarks"}
+    for about, kind in kinds.items():
+        assert of(about).kind == kind
+        publishing.publish(of(about), tmp_path)
+    text = publishing.index(tmp_path)
+    for kind in kinds.values():
+        assert f"| {kind} | 1 | 0 | 1 | 2 | 0 | 2 | 0 |" in text
+    places = [
+        text.index(f"\n{title}\n") for title in ("## What was not shown", "## Counts", "### Identities")
+    ]
+    assert places == sorted(places)
+    assert "| lru-on-mqar | toys | 3 | 5 | not reproduced (2), other data, size or settings than" in text
+    nothing = replace(of("lru on mqar"), arms=(), claims=(), orderings=())
+    assert nothing.causes() == {}

@@ -7,6 +7,7 @@ import pytest
 from orchestrator.experiment.order import Ordering
 from orchestrator.experiment.verdict import (
     Answer,
+    Corrected,
     StatedFigure,
     answered,
     answered_order,
@@ -14,17 +15,19 @@ from orchestrator.experiment.verdict import (
     judged,
     ordered,
 )
+from orchestrator.report.noise import Variance
 
 FIGURE = StatedFigure(value=0.9, error=0.01, tolerance=0.02)
 
 
 SIZE = "at the size of the profile laptop"
-ENOUGH = "a difference of 0.25 would be, in 80 % of cases"
+NONE = "no difference is established, p = 0.3"
+ENOUGH = f"{NONE}; a difference of 0.25 would be, in 80 % of cases"
 
 
-def measured(winner: str | None, reason: str, detectable: float | None = None) -> Ordering:
+def measured(winner: str | None, detectable: float | None = None) -> Ordering:
     """Return a measured difference of two arms."""
-    return Ordering(0.1, None, None, None, winner, reason, (), detectable)
+    return Ordering(0.1, None, None, 0.01 if winner else 0.3, winner, "", (), detectable)
 
 
 def outcome(*values: float, published: StatedFigure | None = FIGURE) -> str | None:
@@ -56,8 +59,8 @@ def test_seeds_on_both_sides_leave_a_figure_undetermined() -> None:
     verdict = judged([0.85, 0.95, 0.84, 0.96, 0.9], FIGURE, seeds=5, obstacle="")
     assert verdict.outcome == "undetermined"
     assert verdict.reason == (
-        "median 0.9 (5 seeds from 0.84 to 0.96) against 0.9 (0.01) ± 0.02; seeds or the noise of test"
-        " examples lie across the tolerance"
+        "median 0.9 (5 seeds, from 0.84 to 0.96) against 0.9 (0.01) ± 0.02; p = 0.5; seeds or the noise of"
+        " test examples lie across the tolerance"
     )
 
 
@@ -79,11 +82,14 @@ def test_missing_seeds_leave_a_figure_undecided() -> None:
     assert verdict.phrase == "undetermined: 2 of 3 seeds have a value"
 
 
-@pytest.mark.parametrize(("count", "spread"), [(1, "one seed"), (4, "4 seeds from 0.95 to 0.95")])
+@pytest.mark.parametrize(
+    ("count", "spread"), [(1, "one seed); p = 0.5"), (4, "4 seeds, from 0.95 to 0.95); p = 0.062")]
+)
 def test_fewer_than_five_seeds_decide_nothing(count: int, spread: str) -> None:
-    verdict = judged([0.95] * count, FIGURE, seeds=count, obstacle="")
+    verdict, (values, p) = judged([0.95] * count, FIGURE, seeds=count, obstacle=""), spread.split("); ")
     assert verdict.phrase == (
-        f"undetermined: median 0.95 ({spread}) against 0.9 (0.01) ± 0.02; fewer than 5 seeds cannot decide"
+        f"undetermined: median 0.95 ({values}) against 0.9 (0.01) ± 0.02; {p}; fewer than 5 seeds cannot"
+        " decide"
     )
 
 
@@ -105,36 +111,35 @@ def test_the_ends_of_a_tolerance_belong_to_it_despite_rounding(value: float) -> 
 @pytest.mark.parametrize(
     ("winner", "expected"),
     [
-        ("rotrnn", "reproduced: rotrnn is better"),
-        ("lru", "not reproduced: lru is better"),
-        (None, "undetermined: p = 0.3"),
+        ("rotrnn", "reproduced: rotrnn is better; p = 0.01"),
+        ("lru", "not reproduced: lru is better; p = 0.01"),
+        (None, f"undetermined: {NONE}"),
     ],
 )
 def test_an_order_of_arms_is_judged_by_the_winner(winner: str | None, expected: str) -> None:
-    assert ordered("rotrnn", "lru", measured(winner, "p = 0.3")).phrase == expected
+    assert ordered("rotrnn", "lru", measured(winner), seeds=5).phrase == expected
 
 
 def test_an_order_without_a_difference_is_undetermined_and_says_what_would_have_been_found() -> None:
     """No difference between two arms is no evidence against a paper that prints one."""
-    verdict = ordered("rotrnn", "lru", measured(None, "p = 0.3", 0.25))
-    assert verdict.phrase == f"undetermined: p = 0.3; {ENOUGH}"
+    verdict = ordered("rotrnn", "lru", measured(None, 0.25), seeds=5)
+    assert verdict.phrase == f"undetermined: {ENOUGH}"
 
 
 @pytest.mark.parametrize(
     ("found", "here"),
     [
-        (measured("rotrnn", ""), "rotrnn is better"),
-        (measured("lru", ""), "lru is better"),
-        (
-            measured(None, "p = 0.3", 0.25),
-            f"p = 0.3; {ENOUGH}",
-        ),
+        (measured("rotrnn"), "rotrnn is better; p = 0.01"),
+        (measured("lru"), "lru is better; p = 0.01"),
+        (measured(None, 0.25), ENOUGH),
     ],
 )
 def test_an_order_of_other_arms_than_the_papers_is_found_and_not_judged(found: Ordering, here: str) -> None:
-    verdict = ordered("rotrnn", "lru", found, obstacle="depth 2 instead of 6", size=SIZE)
+    verdict = ordered("rotrnn", "lru", found, seeds=5, obstacle="depth 2 instead of 6", size=SIZE)
     assert verdict.phrase == f"not comparable, because depth 2 instead of 6. Here, {SIZE}: {here}"
-    waiting = ordered("rotrnn", "lru", found, lack="0 seeds of lru", obstacle="other data", size=SIZE)
+    waiting = ordered(
+        "rotrnn", "lru", found, seeds=5, lack="0 seeds of lru", obstacle="other data", size=SIZE
+    )
     assert waiting.phrase == "not comparable, because 0 seeds of lru; other data"
 
 
@@ -161,7 +166,7 @@ def test_a_hypothesis_is_not_confirmed_by_the_luck_of_its_test_examples() -> Non
     """Five seeds agree, and another thousand examples may say otherwise."""
     values, bound = (0.906, 0.907, 0.908, 0.909, 0.91), StatedFigure(at_least=0.9)
     seeds_alone = answered(values, bound, seeds=5, size="at a size")
-    both = answered(values, bound, seeds=5, size="at a size", noise=0.013)
+    both = answered(values, bound, seeds=5, size="at a size", noise=Variance(3e-5, 999))
     unknown = answered(values, bound, seeds=5, size="at a size", noise=None)
     assert [each.outcome for each in (seeds_alone, both, unknown)] == ["confirmed", *["undetermined"] * 2]
     assert "the noise of test examples" in both.reason
@@ -178,14 +183,31 @@ def test_a_hypothesis_about_an_arm_that_cannot_run_is_not_established() -> None:
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        (measured("rotrnn", ""), f"confirmed: rotrnn is better {SIZE}"),
-        (measured("lru", ""), f"refuted: lru is better {SIZE}"),
-        (
-            measured(None, "p = 0.3", 0.25),
-            f"undetermined: p = 0.3; {ENOUGH}, {SIZE}",
-        ),
+        (measured("rotrnn"), f"confirmed: rotrnn is better {SIZE}; p = 0.01"),
+        (measured("lru"), f"refuted: lru is better {SIZE}; p = 0.01"),
+        (measured(None, 0.25), f"undetermined: {ENOUGH}, {SIZE}"),
     ],
 )
 def test_a_supposed_order_is_tested_at_its_size(found: Ordering, expected: str) -> None:
-    assert answered_order("rotrnn", "lru", found, size=SIZE, lack="").phrase == expected
-    assert answered_order("rotrnn", "lru", found, size=SIZE, lack="no seeds").outcome == "undetermined"
+    assert answered_order("rotrnn", "lru", found, seeds=5, size=SIZE, lack="").phrase == expected
+    assert (
+        answered_order("rotrnn", "lru", found, seeds=5, size=SIZE, lack="no seeds").outcome == "undetermined"
+    )
+
+
+def test_a_correction_turns_a_verdict_that_stands_alone_into_an_open_one() -> None:
+    values, bound, found = [0.95] * 5, StatedFigure(at_least=0.9), measured("rotrnn", 0.25)
+    many = Corrected(0.031, 0.25, 8)
+    assert answered(values, bound, seeds=5, size=SIZE).outcome == "confirmed"
+    assert answered(values, bound, seeds=5, size=SIZE, corrected=many).phrase == (
+        "undetermined: median 0.95 (5 seeds, from 0.95 to 0.95) against at least 0.9; p = 0.031, 0.25"
+        f" corrected for 8 comparisons; fewer than 8 seeds cannot decide, {SIZE}"
+    )
+    order = ordered("rotrnn", "lru", found, seeds=5, corrected=Corrected(0.01, 0.08, 8))
+    assert order.phrase == (
+        "undetermined: no difference is established, p = 0.01, 0.08 corrected for 8 comparisons; fewer than 6"
+        " seeds of each cannot decide"
+    )
+    assert ordered("rotrnn", "lru", found, seeds=6, corrected=Corrected(0.01, 0.08, 8)).phrase.endswith(
+        "corrected for 8 comparisons; a difference of 0.25 would be, in 80 % of cases"
+    )
