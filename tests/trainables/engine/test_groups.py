@@ -31,8 +31,10 @@ S5_PROGRAM = {
         "dt_global": dict.fromkeys(("Lambda_re", "Lambda_im", "B_re", "B_im"), "ssm"),
         "BfastandCdecay": dict.fromkeys(("Lambda_re", "Lambda_im", "log_step"), "ssm"),
         "noBCdecay": dict.fromkeys(
-            ("Lambda_re", "Lambda_im", "log_step", "B_re", "B_im", "C_re", "C_im")
-            + ("C_backward_re", "C_backward_im", "D"),
+            (
+                *("Lambda_re", "Lambda_im", "log_step", "B_re", "B_im"),
+                *("C_re", "C_im", "C_backward_re", "C_backward_im", "D"),
+            ),
             "ssm",
         ),
     },
