@@ -5,8 +5,10 @@ recurrent parameters that a layer names have a rate of their own and no weight d
 decayed if the optimiser has a weight decay, biases and normalisation included: the public implementations
 behind the papers' tables (S5, and the RotRNN authors' fork of it) apply AdamW to that whole group without a
 mask. Only what a layer names as undecayed is left out, where its publication marks single parameters (S6).
+`GROUPINGS` has the groups of those implementations, which differ from what the papers say.
 
-Source: RotRNN, table 3 (GLR, LR, WD); LRU, appendix (no decay on recurrent parameters).
+Source: RotRNN, table 3 (GLR, LR, WD); LRU, appendix (no decay on recurrent parameters); S5's released program
+for the other groupings and for the schedule `s5`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from jax import numpy as jnp
 
 from trainables.data.task import IGNORED
 from trainables.optimizers import OPTIMIZERS
-from trainables.settings import Schedule
+from trainables.settings import Grouping, Schedule
 from trainables.trial import TrainingSettings
 
 Moments: TypeAlias = optax.OptState
@@ -110,7 +112,7 @@ class Rates(NamedTuple):
     Attributes:
         learning_rate: Learning rate of the parameters outside the recurrence, at this step.
         recurrent_learning_rate: Learning rate of the recurrent parameters, at this step.
-        weight_decay: Decoupled weight decay of the first group, which is multiplied by its rate.
+        weight_decay: Decoupled weight decay of the groups that decay, which is multiplied by their rate.
     """
 
     learning_rate: Array
@@ -127,11 +129,18 @@ def _linear(way: Array) -> Array:
 
 
 SCHEDULES: Mapping[Schedule, Callable[[Array], Array]] = MappingProxyType(
-    {"cosine": _cosine, "linear": _linear, "constant": jnp.ones_like, "plateau": jnp.ones_like}
+    {
+        "cosine": _cosine,
+        "linear": _linear,
+        "constant": jnp.ones_like,
+        "plateau": jnp.ones_like,
+        "s5": _cosine,
+    }
 )
 """Schedules by name: a function of the progress from warm-up to last step, 0 to 1, to a share of the peak.
 
-That of `plateau` is multiplied by the `scale` of a `Plateau`, which depends on the losses.
+That of `plateau` is multiplied by the `scale` of a `Plateau`, which depends on the losses. That of `s5` has a
+progress of its own.
 """
 
 Plateau: TypeAlias = optax.contrib.ReduceLROnPlateauState
@@ -182,9 +191,27 @@ def schedule(step: Array, steps: Array, warmup: Array, shape: Schedule = "cosine
         shape: Name of `SCHEDULES`.
     """
     rise = warmup * steps
+    if shape == "s5":
+        return _released(step, steps, rise)
     rising = (step + 1) / jnp.maximum(rise, 1)
     fallen = jnp.clip((step - rise) / jnp.maximum(steps - rise, 1), 0, 1)
     return jnp.where(step < rise, jnp.minimum(rising, 1), SCHEDULES[shape](fallen))
+
+
+def _released(step: Array, steps: Array, rise: Array) -> Array:
+    """Return the share of the peak rate at a step as S5's released program has it.
+
+    The program writes a rate after each step, from the number of that step, so the first step has the peak
+    rate and every other one the rate of the step before. Its cosine counts from the first step of the warm-up
+    and ends after `steps - rise`, so that it begins below the peak, and the rate of the last `rise` steps
+    is 0.
+
+    Source: S5's repository, `train.py` and `train_helpers.py`.
+    """
+    before = step - 1.0
+    fallen = SCHEDULES["s5"](jnp.clip(before / jnp.maximum(steps - rise, 1), 0, 1))
+    share = jnp.where(before < rise, (before + 1) / jnp.maximum(rise, 1), fallen)
+    return jnp.where(step == 0, 1.0, jnp.minimum(share, 1))
 
 
 class Groups(NamedTuple):
@@ -193,10 +220,50 @@ class Groups(NamedTuple):
     Attributes:
         undecayed: Position of the first parameter with the general rate and no weight decay.
         recurrent: Position of the first recurrent parameter, with a rate of its own and no weight decay.
+        recurrent_decayed: Position of the first parameter with the recurrent rate and weight decay.
     """
 
     undecayed: int
     recurrent: int
+    recurrent_decayed: int
+
+
+class Members(NamedTuple):
+    """Names of a layer's parameters outside the first group.
+
+    Attributes:
+        undecayed: Those with the general rate and no weight decay.
+        recurrent: Those with the recurrent rate and no weight decay.
+        recurrent_decayed: Those with the recurrent rate and weight decay.
+    """
+
+    undecayed: Set[str] = frozenset()
+    recurrent: Set[str] = frozenset()
+    recurrent_decayed: Set[str] = frozenset()
+
+
+_EIGENVALUES = frozenset({"Lambda_re", "Lambda_im", "theta_log", "nu_log", "gamma_log"})
+_STEPS = frozenset({"log_step"})
+_INPUTS = frozenset({"B", "B_re", "B_im"})
+_OUTPUTS = frozenset({"C", "C_re", "C_im", "C_backward", "C_backward_re", "C_backward_im", "D"})
+
+GROUPINGS: Mapping[Grouping, Members] = MappingProxyType(
+    {
+        "standard": Members(recurrent=_EIGENVALUES | _STEPS | _INPUTS),
+        "dt_global": Members(recurrent=_EIGENVALUES | _INPUTS),
+        "BandCdecay": Members(recurrent=_EIGENVALUES | _STEPS, recurrent_decayed=_INPUTS),
+        "BfastandCdecay": Members(recurrent=_EIGENVALUES | _STEPS),
+        "noBCdecay": Members(recurrent=_EIGENVALUES | _STEPS | _INPUTS | _OUTPUTS),
+    }
+)
+"""Groups of S5's released program by its names; `layer`, what the layer declares, is not one of them.
+
+The program goes by names of parameters, which the RotRNN authors' fork extends by those of LRU and by
+`gamma_log`. RotRNN's `theta` and `M` are on none of its lists, so they have the general rate and decay.
+`dt_global` is `standard` with the option of that name.
+
+Source: `train_helpers.py` of S5's repository and of the fork (`raresdolga/s5`).
+"""
 
 
 def layer_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
@@ -239,5 +306,6 @@ def updated(
     rate = jnp.where(places >= groups.recurrent, rates.recurrent_learning_rate, rates.learning_rate)
     if not OPTIMIZERS[optimizer].decays:
         return params - rate * directions, moments
-    decay = jnp.where(places >= groups.undecayed, 0, rates.weight_decay)
+    is_undecayed = (places >= groups.undecayed) & (places < groups.recurrent_decayed)
+    decay = jnp.where(is_undecayed, 0, rates.weight_decay)
     return params - rate * (directions + decay * params), moments

@@ -29,8 +29,15 @@ NormPosition = Literal["before", "after"]
 
 EncoderKind = Literal["dense", "none"]
 
-Schedule = Literal["cosine", "linear", "constant", "plateau"]
-"""Course of the learning rates after the warm-up."""
+Schedule = Literal["cosine", "linear", "constant", "plateau", "s5"]
+"""Course of the learning rates after the warm-up; `s5` is that of S5's released program, warm-up included."""
+
+Grouping = Literal["layer", "standard", "dt_global", "BandCdecay", "BfastandCdecay", "noBCdecay"]
+"""Which parameters of a layer have the recurrent rate, and which decay: those that the layer declares, or
+those of a configuration of S5's released program, under its name there."""
+
+GROUPED_LAYERS = ("rotrnn", "lru", "s5")
+"""Layers whose parameters have the names that S5's program, or the RotRNN authors' fork of it, goes by."""
 
 
 @dataclass(frozen=True)

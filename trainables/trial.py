@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.settings import EncoderKind, Gate, Interval, Mixing, Norm, NormPosition, Pooling, Schedule
+from trainables.settings import (
+    EncoderKind,
+    Gate,
+    Grouping,
+    Interval,
+    Mixing,
+    Norm,
+    NormPosition,
+    Pooling,
+    Schedule,
+)
 
 if TYPE_CHECKING:
     from trainables.data.task import Signature
@@ -89,6 +99,9 @@ class TrainingSettings:
         recurrent_learning_rate: Peak rate of the recurrent parameters of the layers. Free.
         weight_decay: Decoupled decay of the parameters outside the recurrence, if the optimiser decays. Free.
         warmup: Share of `steps` with a linearly rising rate, before the schedule. Free.
+        warmup_epochs: Length of the rise in epochs of the training split, in place of `warmup`, or None.
+            Numbers are free; None has another program.
+        groups: Which parameters of a layer have the recurrent rate, and which decay.
         optimizer: Name of `trainables.optimizers.OPTIMIZERS`.
         clip: Largest norm of the gradient of all parameters, or None for no limit. Numbers are free; None has
             another program.
@@ -112,6 +125,8 @@ class TrainingSettings:
     recurrent_learning_rate: float
     weight_decay: float = 0.01
     warmup: float = 0.1
+    warmup_epochs: float | None = None
+    groups: Grouping = "layer"
     optimizer: str = "adamw"
     clip: float | None = None
     label_smoothing: float | None = None
@@ -170,6 +185,7 @@ class TrialSettings:
             tuple(sorted(model.options.items())),
             (training.optimizer, training.clip is not None, *training.rule()),
             training.label_smoothing is not None,
+            (training.warmup_epochs is not None, training.groups),
             (training.batch_size, training.accumulate, training.remat, training.reproducible),
             training.carry_state,
         )
@@ -177,7 +193,11 @@ class TrialSettings:
     def free(self) -> dict[str, float]:
         """Return the free hyperparameters by name, without the initialisation ranges and the seed."""
         training = self.training
-        optional = {"clip": training.clip, "label_smoothing": training.label_smoothing}
+        optional = {
+            "clip": training.clip,
+            "label_smoothing": training.label_smoothing,
+            "warmup_epochs": training.warmup_epochs,
+        }
         return {
             "learning_rate": training.learning_rate,
             "recurrent_learning_rate": training.recurrent_learning_rate,

@@ -56,13 +56,15 @@ _FIELDS: tuple[tuple[str, type[BaseModel], Kind, bool], ...] = (
     ("recurrent_learning_rate", TrainingSection, "real", True),
     ("weight_decay", TrainingSection, "real", True),
     ("warmup", TrainingSection, "real", False),
+    ("warmup_epochs", TrainingSection, "real", False),
+    ("groups", TrainingSection, "word", False),
     ("optimizer", TrainingSection, "word", False),
     ("clip", TrainingSection, "real", True),
     ("label_smoothing", TrainingSection, "real", True),
     ("schedule", TrainingSection, "word", False),
 )
 
-_OPTIONAL = frozenset({"clip", "label_smoothing"})
+_OPTIONAL = frozenset({"clip", "label_smoothing", "warmup_epochs"})
 """Fields that a trial need not have. The rates must be given, although their fields may be left out."""
 
 

@@ -32,7 +32,7 @@ from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
 from trainables.optimizers import OPTIMIZERS
-from trainables.settings import Need, Range, range_ends
+from trainables.settings import GROUPED_LAYERS, Need, Range, range_ends
 from trainables.tasks import TASKS
 
 Space = Mapping[str, Distribution]
@@ -320,11 +320,12 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
 
     Raises:
         Violation: A rate is missing, the interval is longer than a trial, an optimiser without a weight decay
-            is given one, labels are to be smoothed where there are none, or states are to be carried where
-            they cannot be.
+            is given one, labels are to be smoothed where there are none, groups are those of other layers, or
+            states are to be carried where they cannot be.
     """
     _check_training(file.training, model, space)
     _check_labels(file, space)
+    _check_groups(file.training, model, space)
     task, carries = TASKS[file.task], file.training.carry_state
     if carries is None:
         carries = task.carries_state
@@ -347,6 +348,17 @@ def _check_labels(file: SpaceFile, space: Space) -> None:
         raise Violation(("search", "label_smoothing"), must, "Leave it out.")
     if file.training.label_smoothing is not None:
         raise Violation(("training", "label_smoothing"), must, "Leave it out.")
+
+
+def _check_groups(training: TrainingSection, model: ModelSection, space: Space) -> None:
+    """Refuse groups by names of parameters for layers whose parameters have other names."""
+    if "groups" not in space and training.groups == "layer":
+        return
+    others = [layer for layer in _layers(model, space) if layer not in GROUPED_LAYERS]
+    if others:
+        path = ("search", "groups") if "groups" in space else ("training", "groups")
+        must = f"is only for {', '.join(GROUPED_LAYERS)}: S5's program names their parameters"
+        raise Violation(path, must, "Leave it out.", f"the layer {others[0]}")
 
 
 def _check_looking_back(model: ModelSection, space: Space) -> None:

@@ -20,7 +20,7 @@ from orchestrator.config.yaml_reader import NotFiniteError, parse_number
 from orchestrator.placeholders import LONGEST_WORD
 from trainables.matching import Size
 from trainables.optimizers import OPTIMIZERS
-from trainables.settings import EncoderKind, Gate, Mixing, Norm, NormPosition, Pooling, Schedule
+from trainables.settings import EncoderKind, Gate, Grouping, Mixing, Norm, NormPosition, Pooling, Schedule
 from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -236,6 +236,19 @@ class TrainingSection(Section):
     )
     warmup: Number = setting(
         "Share of the steps with a linearly rising rate.", 0.1, TrainingSettings.warmup, ge=0, lt=1
+    )
+    warmup_epochs: Number | None = setting(
+        "Length of that rise in epochs of the training split, in place of `warmup`.",
+        1,
+        TrainingSettings.warmup_epochs,
+        ge=0,
+        le=10**6,
+    )
+    groups: Grouping = setting(
+        "Which parameters of a layer have the recurrent rate, and which decay: as the layer declares, or as"
+        " in a configuration of S5's released program.",
+        "standard",
+        TrainingSettings.groups,
     )
     optimizer: OptimizerName = setting(
         "Optimiser, by its name in Optax; without a weight decay unless its name ends in w or is lion.",

@@ -44,7 +44,7 @@ CHANGEABLE = frozenset({"budget", "resources", "notify"})
 """Sections that may change between two runs of one sweep and are therefore not part of its identity."""
 
 _MODEL = ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder")
-_TRAINING = ("optimizer", "schedule", "plateau_factor", "plateau_patience", "carry_state")
+_TRAINING = ("optimizer", "schedule", "groups", "plateau_factor", "plateau_patience", "carry_state")
 _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "model": {"layers": {}, "match": None, **{name: getattr(ModelSettings, name) for name in _MODEL}},
     "training": {name: getattr(TrainingSettings, name) for name in _TRAINING},

@@ -60,7 +60,30 @@ def test_other_schedules_rise_alike() -> None:
     np.testing.assert_allclose(_shape(200, 0.1, "constant"), [*rise, *np.ones(180)], rtol=1e-6)
 
 
-@pytest.mark.parametrize("shape", SCHEDULES)
+def _released(steps: int, rise: int) -> np.ndarray:
+    """Return the rates of S5's released loop at a peak of 1, which writes a rate after each step."""
+    rates, rate = [], 1.0
+    for step in range(steps):
+        rates.append(rate)
+        if step < rise:
+            rate = (step + 1) / rise
+        else:
+            horizon = max(steps - rise, 1)
+            rate = 0.5 * (1 + np.cos(np.pi * min(step, horizon) / horizon))
+    return np.array(rates)
+
+
+@pytest.mark.parametrize(("steps", "rise"), [(200, 0), (200, 5), (200, 20), (7, 3), (3, 1), (1, 0)])
+def test_the_schedule_of_s5_is_that_of_its_program(steps: int, rise: int) -> None:
+    """The first step has the whole rate, the cosine begins below the peak, and the last epochs have none."""
+    shares = _shape(steps, rise / steps, "s5")
+    np.testing.assert_allclose(shares, _released(steps, rise), atol=1e-6)
+    assert shares[0] == 1
+    if steps == 200:
+        assert np.count_nonzero(shares < 1e-7) == max(rise - 1, 0)
+
+
+@pytest.mark.parametrize("shape", sorted(SCHEDULES.keys() - {"s5"}))
 @pytest.mark.parametrize(("steps", "warmup"), [(1, 0.0), (1, 1.0), (3, 0.5), (10, 0.0), (10, 1.0)])
 def test_schedule_at_its_edges(steps: int, warmup: float, shape: Schedule) -> None:
     """Every share lies in (0, 1], and the peak is reached, however short the trial."""
@@ -125,20 +148,20 @@ def test_a_loss_that_falls_by_less_than_a_ten_thousandth_is_a_plateau() -> None:
 def test_groups_follow_optax(optimizer: str) -> None:
     """Each group moves as the optimiser of this name in Optax does, with the group's rate and decay."""
     random = np.random.default_rng(0)
-    params = jnp.asarray(random.normal(size=7), jnp.float32)
+    params = jnp.asarray(random.normal(size=9), jnp.float32)
     rates = Rates(jnp.float32(1e-2), jnp.float32(3e-3), jnp.float32(0.1))
     build: Any = getattr(optax, optimizer)
     decays = OPTIMIZERS[optimizer].decays
     assert decays == ("weight_decay" in inspect.signature(build).parameters)
     none, some = ({"weight_decay": decay} if decays else {} for decay in (0.0, 0.1))
-    rules = build(1e-2, **some), build(1e-2, **none), build(3e-3, **none)
-    expected = [params[:3], params[3:5], params[5:]]
+    rules = build(1e-2, **some), build(1e-2, **none), build(3e-3, **none), build(3e-3, **some)
+    expected = [params[:3], params[3:5], params[5:7], params[7:]]
     states = [rule.init(part) for rule, part in zip(rules, expected, strict=True)]
     moments = transformation(optimizer).init(params)
     for _ in range(4):
-        gradients = jnp.asarray(random.normal(size=7), jnp.float32)
-        params, moments = updated(params, gradients, moments, Groups(3, 5), rates, optimizer)
-        for group, part in enumerate((gradients[:3], gradients[3:5], gradients[5:])):
+        gradients = jnp.asarray(random.normal(size=9), jnp.float32)
+        params, moments = updated(params, gradients, moments, Groups(3, 5, 7), rates, optimizer)
+        for group, part in enumerate((gradients[:3], gradients[3:5], gradients[5:7], gradients[7:])):
             moves, states[group] = rules[group].update(part, states[group], expected[group])
             expected[group] = optax.apply_updates(expected[group], moves)
     np.testing.assert_allclose(params, np.concatenate(expected), rtol=1e-6)

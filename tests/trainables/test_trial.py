@@ -27,7 +27,8 @@ def test_documents_without_newer_settings_are_read() -> None:
     document: dict[str, Any] = asdict(trial)
     for name in ("pooling", "mixing", "short_conv", "gate", "norm", "norm_position", "encoder"):
         del document["model"][name]
-    for name in ("optimizer", "clip", "label_smoothing", "schedule", "carry_state"):
+    newer = ("optimizer", "clip", "label_smoothing", "schedule", "carry_state", "warmup_epochs", "groups")
+    for name in newer:
         del document["training"][name]
     assert TrialSettings.from_document(document) == trial
 
@@ -60,6 +61,8 @@ _RECIPES: tuple[dict[str, Any], ...] = (
     {"schedule": "constant"},
     {"clip": 1.0},
     {"label_smoothing": 0.1},
+    {"warmup_epochs": 1.0},
+    {"groups": "standard"},
     {"carry_state": True},
 )
 
@@ -74,6 +77,7 @@ def test_free_hyperparameters_share_a_program() -> None:
     assert toy_trial(clip=1.0).static() == toy_trial(clip=2.0).static()
     assert toy_trial(clip=2.0).free() == {**trial.free(), "clip": 2.0}
     assert toy_trial(label_smoothing=0.1).static() == toy_trial(label_smoothing=0.2).static()
+    assert toy_trial(warmup_epochs=1.0).static() == toy_trial(warmup_epochs=2.0).static()
     assert all(isinstance(value, float) for value in trial.free().values())
     for different in (
         replace(trial, model=replace(trial.model, options={"heads": 4})),

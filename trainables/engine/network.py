@@ -25,7 +25,9 @@ from trainables.keys import source_of_keys
 from trainables.layers import LAYERS
 from trainables.model import BlockState, Memory, Model, Training
 from trainables.optim import (
+    GROUPINGS,
     LOSSES,
+    Members,
     Rates,
     Sums,
     clipped,
@@ -37,6 +39,7 @@ from trainables.optim import (
     updated,
     weights_of,
 )
+from trainables.settings import GROUPED_LAYERS
 from trainables.trial import TrialSettings
 
 BLOCK = 8
@@ -129,13 +132,21 @@ class NetworkProgram:
 
         Raises:
             Refusal: States are carried over padded sequences, or over fewer sequences than rows of a batch;
-                or labels are smoothed although targets are not classes.
+                labels are smoothed although targets are not classes; or the groups of the optimiser are those
+                of other layers.
         """
         if signature.output == "value" and settings.training.label_smoothing is not None:
             raise Refusal(
                 "training.label_smoothing",
                 "targets must be classes",
                 f"those of {settings.task} are numbers",
+                "Leave it out.",
+            )
+        if settings.training.groups != "layer" and settings.model.layer not in GROUPED_LAYERS:
+            raise Refusal(
+                "training.groups",
+                f"the layer must be one of {', '.join(GROUPED_LAYERS)}, whose parameters S5's program names",
+                settings.model.layer,
                 "Leave it out.",
             )
         evaluated = _evaluated(settings, signature.towers * signature.length)
@@ -299,8 +310,14 @@ class NetworkProgram:
     def layout(self) -> Layout:
         """The network without its arrays, and their order."""
         graph, params, stats = _apart(nnx.eval_shape(self._model, free_of(self.settings)))
+        return Layout(graph, packing_of(params, self._members()), packing_of(stats, Members()))
+
+    def _members(self) -> Members:
+        """Return the names of the layer's parameters by group of the optimiser."""
+        if self.settings.training.groups != "layer":
+            return GROUPINGS[self.settings.training.groups]
         layer = LAYERS[self.settings.model.layer]
-        return Layout(graph, packing_of(params, layer.undecayed, layer.recurrent), packing_of(stats))
+        return Members(layer.undecayed, layer.recurrent)
 
     def _model(self, free: Free) -> Model:
         return Model(
@@ -326,7 +343,9 @@ class NetworkProgram:
         """
         training, trained, values = self.settings.training, slot.trained, slot.free.values
         (gradients, stats, outcome), memory = self._gradients(slot, train, rows)
-        share = schedule(trained.step, values["steps"], values["warmup"], training.schedule)
+        share = schedule(
+            trained.step, values["steps"], self._warmup(values, len(train.lengths)), training.schedule
+        )
         plateau = trained.plateau
         if plateau is not None:
             share = share * plateau.scale
@@ -352,6 +371,13 @@ class NetworkProgram:
             carried=self._going_on(trained.step + 1, rows, memory, len(train.lengths)),
         )
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
+
+    def _warmup(self, values: Mapping[str, Array], examples: int) -> Array:
+        """Return the share of the steps whose rate rises, for a training split of so many examples."""
+        if "warmup_epochs" not in values:
+            return values["warmup"]
+        # Of whole batches, as S5's program counts its epochs.
+        return values["warmup_epochs"] * max(examples // self.batch, 1) / values["steps"]
 
     def _going_on(self, step: Array, rows: Array, memory: Memory | None, examples: int) -> Carried | None:
         """Return the next example of each row after a step; at the end of an epoch no example follows."""

@@ -11,8 +11,9 @@ compilation.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -25,7 +26,7 @@ from jax import numpy as jnp
 from trainables.errors import Refusal
 from trainables.layers.layer import Bounds
 from trainables.model import Memory
-from trainables.optim import Groups, Moments, Plateau, first_plateau, layer_path, transformation
+from trainables.optim import Groups, Members, Moments, Plateau, first_plateau, layer_path, transformation
 from trainables.trial import TrainingSettings, TrialSettings
 
 Tree = Any
@@ -170,28 +171,29 @@ class Packing:
         return arrays
 
 
-def packing_of(tree: Tree, undecayed: Set[str] = frozenset(), recurrent: Set[str] = frozenset()) -> Packing:
+def packing_of(tree: Tree, members: Members) -> Packing:
     """Return the packing of a tree of float32 arrays.
 
     Args:
         tree: Arrays or shapes, in nested dicts.
-        undecayed: Names of a layer's arrays that come after all others.
-        recurrent: Names of a layer's arrays that come last.
+        members: Names of a layer's arrays that come after all others, in the order of its fields.
     """
-    groups = layer_path(undecayed), layer_path(recurrent)
+    groups = [layer_path(names) for names in members]
     leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     paths = [tuple(str(entry.key) for entry in path) for path, _ in leaves]
     shapes = [leaf.shape for _, leaf in leaves]
     assert all(leaf.dtype == jnp.float32 for _, leaf in leaves)
-    group = [2 if groups[1](path) else int(groups[0](path)) for path in paths]
-    sizes = [sum(math.prod(shapes[i]) for i in range(len(leaves)) if group[i] == number) for number in (0, 1)]
+    group = [next((k for k in (3, 2, 1) if groups[k - 1](path)), 0) for path in paths]
+    sizes = [
+        sum(math.prod(shapes[i]) for i in range(len(leaves)) if group[i] == number) for number in range(3)
+    ]
     order = sorted(range(len(leaves)), key=lambda index: group[index])
     return Packing(
         names=tuple("/".join(paths[index]) for index in order),
         shapes=tuple(shapes[index] for index in order),
         leaves=tuple(order),
         structure=structure,
-        groups=Groups(undecayed=sizes[0], recurrent=sum(sizes)),
+        groups=Groups(*itertools.accumulate(sizes)),
     )
 
 

@@ -39,6 +39,12 @@ DECLARED: dict[str, Any] = {
             "basis": Option(
                 "learned", "The orthogonal P: learned, or the identity.", choices=("learned", "identity")
             ),
+            "init": Option(
+                "paper",
+                "How gamma, B and C are drawn: as the paper says, or as the authors' code does, with"
+                " -log(gamma) log-uniform and B and C of variance 1 / (D + N).",
+                choices=("paper", "code"),
+            ),
             "train_theta": Option(True, "Train the angles; if not, they stay as drawn."),
             "train_gamma": Option(True, "Train the decays; if not, they stay as drawn."),
             "algorithm": ALGORITHM,
@@ -76,7 +82,13 @@ DECLARED: dict[str, Any] = {
             "cartesian": Option(
                 False, "Learn real and imaginary part of each eigenvalue, not modulus and phase (table 2)."
             ),
-            "normalise": Option(True, "Scale each channel's input by a learned gamma."),
+            "normalise": Option(True, "Scale each channel's input by gamma."),
+            "gamma": Option(
+                "learned",
+                "Gamma starts from sqrt(1 - |lambda|^2) and is learned, or is computed from lambda at every"
+                " step, as in the RotRNN authors' program.",
+                choices=("learned", "computed"),
+            ),
             "dense": Option(False, "A dense real transition instead (table 1)."),
             "algorithm": ALGORITHM,
             "activations": ACTIVATIONS,
@@ -91,11 +103,18 @@ DECLARED: dict[str, Any] = {
                 lambda cartesian, stable: not (cartesian and stable),
                 "stable must be false with cartesian",
             ),
+            Need(
+                ("gamma", "stable"),
+                lambda gamma, stable: gamma == "learned" or stable,
+                "gamma must be learned unless stable is true",
+            ),
         ),
         parameters=Count(
-            ("d_model", "d_state", "bidirectional", "dense", "normalise"),
-            lambda d, n, both, dense, normalise: (
-                (2 + both) * n * d + d + n * n if dense else (4 + 2 * both) * n * d + d + (2 + normalise) * n
+            ("d_model", "d_state", "bidirectional", "dense", "normalise", "gamma"),
+            lambda d, n, both, dense, normalise, gamma: (
+                (2 + both) * n * d + d + n * n
+                if dense
+                else (4 + 2 * both) * n * d + d + (2 + (normalise and gamma == "learned")) * n
             ),
         ),
     ),

@@ -20,8 +20,8 @@ class LRU(DiagonalLayer):
     Parameters: nu_log, theta_log (N,) with lambda = exp(-exp(nu_log) + i exp(theta_log)), gamma_log (N,) with
     gamma = exp(gamma_log), B_re, B_im (N, D), C_re, C_im (D, N), D (D,); C_backward_re, C_backward_im if
     bidirectional. Not stable: nu, theta (N,) with lambda = exp(-nu + i theta). Cartesian: Lambda_re and
-    Lambda_im (N,), the parts of lambda. Not normalised: no gamma_log. Dense: A (N, N) real, B_re, C_re and D
-    alone.
+    Lambda_im (N,), the parts of lambda. Not normalised, or with a computed gamma: no gamma_log. Dense:
+    A (N, N) real, B_re, C_re and D alone.
 
     Source: LRU, sections 3.1-3.4, tables 1-3 and 5.
     """
@@ -35,7 +35,13 @@ class LRU(DiagonalLayer):
             "cartesian": Option(
                 False, "Learn real and imaginary part of each eigenvalue, not modulus and phase (table 2)."
             ),
-            "normalise": Option(True, "Scale each channel's input by a learned gamma."),
+            "normalise": Option(True, "Scale each channel's input by gamma."),
+            "gamma": Option(
+                "learned",
+                "Gamma starts from sqrt(1 - |lambda|^2) and is learned, or is computed from lambda at every"
+                " step, as in the RotRNN authors' program.",
+                choices=("learned", "computed"),
+            ),
             "dense": Option(False, "A dense real transition instead (table 1)."),
             "algorithm": ALGORITHM,
             "activations": ACTIVATIONS,
@@ -50,11 +56,18 @@ class LRU(DiagonalLayer):
                 lambda cartesian, stable: not (cartesian and stable),
                 "stable must be false with cartesian",
             ),
+            Need(
+                ("gamma", "stable"),
+                lambda gamma, stable: gamma == "learned" or stable,
+                "gamma must be learned unless stable is true",
+            ),
         ),
         parameters=Count(
-            ("d_model", "d_state", "bidirectional", "dense", "normalise"),
-            lambda d, n, both, dense, normalise: (
-                (2 + both) * n * d + d + n * n if dense else (4 + 2 * both) * n * d + d + (2 + normalise) * n
+            ("d_model", "d_state", "bidirectional", "dense", "normalise", "gamma"),
+            lambda d, n, both, dense, normalise, gamma: (
+                (2 + both) * n * d + d + n * n
+                if dense
+                else (4 + 2 * both) * n * d + d + (2 + (normalise and gamma == "learned")) * n
             ),
         ),
     )
@@ -73,6 +86,7 @@ class LRU(DiagonalLayer):
         stable: bool = settings.default("stable"),
         cartesian: bool = settings.default("cartesian"),
         normalise: bool = settings.default("normalise"),
+        gamma: str = settings.default("gamma"),
         dense: bool = settings.default("dense"),
         bidirectional: bool = False,
         algorithm: str = settings.default("algorithm"),
@@ -90,7 +104,8 @@ class LRU(DiagonalLayer):
                 which the paper introduces later, in section 3.4, with small phases alone.
             cartesian: Learn real and imaginary part of each eigenvalue, not modulus and phase; without
                 `stable`, because nothing then keeps moduli below 1.
-            normalise: Scale the input of each channel by a learned gamma, initially sqrt(1 - |lambda|^2).
+            normalise: Scale the input of each channel by gamma, initially sqrt(1 - |lambda|^2).
+            gamma: "learned", or "computed" from the eigenvalues at every step, which needs `stable`.
             dense: A dense real transition instead, of table 1; without the three options above.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: Algorithm of the recurrence, a name of `recurrence.ALGORITHMS`, or "auto".
@@ -98,7 +113,7 @@ class LRU(DiagonalLayer):
         """
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.stable, self.cartesian = stable, cartesian
-        self.normalise, self.dense = normalise and not dense, dense
+        self.normalise, self.gamma, self.dense = normalise and not dense, gamma, dense
         if dense:
             self._draw_dense(d_model, d_state, rngs)
         else:
@@ -124,7 +139,7 @@ class LRU(DiagonalLayer):
             self.nu_log, self.theta_log = nnx.Param(jnp.log(nu)), nnx.Param(jnp.log(theta))
         else:
             self.nu, self.theta = nnx.Param(nu), nnx.Param(theta)
-        if self.normalise:
+        if self.normalise and self.gamma == "learned":
             self.gamma_log = nnx.Param(0.5 * jnp.log(-jnp.expm1(-2 * nu)))
         self.B_re, self.B_im = complex_normal(rngs, (d_state, d_model), 1 / (2 * d_model))
         self.C_re, self.C_im = complex_normal(rngs, (d_model, d_state), 1 / d_state)
@@ -141,7 +156,7 @@ class LRU(DiagonalLayer):
         if self.dense:
             backward = self.C_backward_re[...].T if self.bidirectional else None
             return Folded(self.A[...], self.B_re[...], self.C_re[...].T, backward)
-        gamma = jnp.exp(self.gamma_log[...])[:, None] if self.normalise else 1
+        gamma = self._scale()[:, None] if self.normalise else 1
         return Folded(
             decay=self._decay(),
             into=rows(gamma * self.B_re[...], gamma * self.B_im[...]),
@@ -186,6 +201,12 @@ class LRU(DiagonalLayer):
             state = coefficients.decay @ state + inputs
             return state, state
         return super().advance(coefficients, state, inputs)
+
+    def _scale(self) -> Array:
+        """Return gamma (N,); without rounding 1 - |lambda|^2 to 0 where |lambda| is close to 1."""
+        if self.gamma == "learned":
+            return jnp.exp(self.gamma_log[...])
+        return jnp.sqrt(-jnp.expm1(-2 * jnp.exp(self.nu_log[...])))
 
     def _decay(self) -> Array:
         if self.cartesian:

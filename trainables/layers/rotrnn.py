@@ -21,7 +21,16 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.layer import Bounds, DiagonalLayer, Fixed, Folded, between, normal, ring
+from trainables.layers.layer import (
+    Bounds,
+    DiagonalLayer,
+    Fixed,
+    Folded,
+    between,
+    log_between,
+    normal,
+    ring,
+)
 from trainables.layers.recurrence import polar
 from trainables.layers.rotation import EXACT, rotation
 from trainables.settings import (
@@ -86,6 +95,12 @@ class RotRNN(DiagonalLayer):
             "basis": Option(
                 "learned", "The orthogonal P: learned, or the identity.", choices=("learned", "identity")
             ),
+            "init": Option(
+                "paper",
+                "How gamma, B and C are drawn: as the paper says, or as the authors' code does, with"
+                " -log(gamma) log-uniform and B and C of variance 1 / (D + N).",
+                choices=("paper", "code"),
+            ),
             "train_theta": Option(True, "Train the angles; if not, they stay as drawn."),
             "train_gamma": Option(True, "Train the decays; if not, they stay as drawn."),
             "algorithm": ALGORITHM,
@@ -127,6 +142,7 @@ class RotRNN(DiagonalLayer):
         theta_init: Bounds = settings.default("theta_init"),
         normalisation: str = settings.default("normalisation"),
         basis: str = settings.default("basis"),
+        init: str = settings.default("init"),
         train_theta: bool = settings.default("train_theta"),
         train_gamma: bool = settings.default("train_gamma"),
         bidirectional: bool = False,
@@ -144,6 +160,8 @@ class RotRNN(DiagonalLayer):
             theta_init: Range of the angles, in radians a step; may be traced.
             normalisation: A name of `NORMALISERS`; "learned" starts as "input" does.
             basis: "learned" for P = expm(M - M^T), or "identity".
+            init: "paper" for appendix B.3, or "code" for the authors' program, which draws -log(gamma)
+                log-uniformly, and B and C with variance 1 / (D + N).
             train_theta: Whether the angles are trained.
             train_gamma: Whether the decays are trained.
             bidirectional: Whether to read the sequence backwards too, with P, Theta and B shared.
@@ -156,17 +174,20 @@ class RotRNN(DiagonalLayer):
         size = head_size(d_state, heads)
         self.bidirectional, self.algorithm, self.activations = bidirectional, algorithm, activations
         self.normalisation, self.heads = normalisation, heads
-        self.gamma_log = _kind(train_gamma)(jnp.log(ring(rngs.params(), (heads,), gamma_init)))
+        as_paper, total = init == "paper", d_model + d_state
+        draw = _of_ring if as_paper else _of_rates
+        self.gamma_log = _kind(train_gamma)(draw(rngs.params(), (heads,), gamma_init))
         self.theta = _kind(train_theta)(between(rngs.params(), (heads, size // 2), theta_init))
         key = rngs.params()
         self.M = nnx.Param(normal(key, (heads, size, size))) if basis == "learned" else None
-        self.B = nnx.Param(normal(rngs.params(), (heads, size, d_model), 1 / d_model))
+        of_inputs, of_states = (1 / d_model, 1 / d_state) if as_paper else (1 / total, 1 / total)
+        self.B = nnx.Param(normal(rngs.params(), (heads, size, d_model), of_inputs))
         if normalisation == "learned":
             xi = _on_inputs(jnp.exp(self.gamma_log[...]), self._power())[1]
             self.scale_log = nnx.Param(jnp.repeat(jnp.log(xi)[:, None], (size + 1) // 2, axis=1))
-        self.C = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
+        self.C = nnx.Param(normal(rngs.params(), (d_model, d_state), of_states))
         if bidirectional:
-            self.C_backward = nnx.Param(normal(rngs.params(), (d_model, d_state), 1 / d_state))
+            self.C_backward = nnx.Param(normal(rngs.params(), (d_model, d_state), of_states))
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
     def coefficients(self) -> Folded:
@@ -221,6 +242,20 @@ class RotRNN(DiagonalLayer):
         if basis is None:
             return planes_of_pairs(apart.transpose(1, 2, 0))
         return planes_of_pairs(jnp.einsum("dhj,hji->hid", apart, basis, precision=EXACT))
+
+
+def _of_ring(key: Array, shape: tuple[int, ...], gamma: Bounds) -> Array:
+    """Draw log(-log(gamma)) with gamma on a ring, uniform by area."""
+    return jnp.log(ring(key, shape, gamma))
+
+
+def _of_rates(key: Array, shape: tuple[int, ...], gamma: Bounds) -> Array:
+    """Draw log(-log(gamma)) uniformly between its values at both ends of the range of gamma.
+
+    Source: the authors' program, `rotrnn.py` of `raresdolga/s5`.
+    """
+    low, high = gamma
+    return log_between(key, shape, (-jnp.log(high), -jnp.log(low)))
 
 
 def _kind(is_trained: bool) -> type[nnx.Variable[Array]]:

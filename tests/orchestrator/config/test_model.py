@@ -54,6 +54,7 @@ def test_settings_of_the_published_trial(tmp_path: Path) -> None:
         "heads": 8,
         "normalisation": "input",
         "basis": "learned",
+        "init": "paper",
         "train_theta": True,
         "train_gamma": True,
         "algorithm": "auto",
@@ -285,6 +286,20 @@ def test_null_is_a_value_of_what_can_be_left_out(tmp_path: Path) -> None:
         tmp_path, VALID, overrides=["published=", "search.dropout={choice: {none: 0, some: 0.1}}"]
     )
     assert "must have no labels" in labelled.must
+
+
+def test_groups_of_s5s_program_are_for_the_layers_that_it_names(tmp_path: Path) -> None:
+    """As a setting and as a searched choice; neither is part of the identity of a file without them."""
+    plain, grouped = loaded(tmp_path), loaded(tmp_path, overrides=["training.groups=standard"])
+    assert grouped.network_settings(grouped.largest(), 0).training.groups == "standard"
+    assert plain.digest != grouped.digest
+    assert plain.digest == loaded(tmp_path, overrides=["training.groups=layer"]).digest
+    others = ["model.layer=s4d", "published=", "search=", "training.learning_rate=1e-3"]
+    others += ["training.recurrent_learning_rate=1e-3", "search.seed={choice: [0, 1]}"]
+    for added in ("training.groups=standard", "search.groups={choice: [layer, standard]}"):
+        error = refused(tmp_path, VALID, overrides=[*others, added])
+        assert "only for rotrnn, lru, s5" in error.must
+        assert "groups" in str(error)
 
 
 def test_label_smoothing_is_searched_where_targets_are_classes(tmp_path: Path) -> None:

@@ -321,6 +321,22 @@ def test_the_size_of_a_clip_compiles_nothing() -> None:
     assert np.any(first != second)
 
 
+def test_a_warm_up_in_epochs_is_that_share_of_the_steps(single: Engine) -> None:
+    """An epoch of 203 examples has 25 batches of 8, so two epochs are a quarter of 200 steps.
+
+    Other numbers of epochs and other rates compile nothing.
+    """
+    engine = Engine(toy_trial(warmup_epochs=1.0), toy_data())
+    with _trials(engine, {0: toy_trial(warmup_epochs=2.0)}), _trials(single, {0: toy_trial(warmup=0.25)}):
+        for _ in range(2):
+            rising, share = engine.advance({0: 30})[0], single.advance({0: 30})[0]
+            np.testing.assert_allclose(rising.per_step.loss, share.per_step.loss, rtol=1e-6)
+        assert np.any(share.per_step.loss[1:] != share.per_step.loss[:-1])
+    with _compilations() as seen, _trials(engine, {0: toy_trial(warmup_epochs=0.5, learning_rate=1e-4)}):
+        engine.advance({0: 1})
+    assert not seen
+
+
 def test_label_smoothing_compiles_nothing_and_is_not_evaluated(single: Engine) -> None:
     """Trials that smooth labels share a program; an evaluation and the loss of a report know nothing of it.
 

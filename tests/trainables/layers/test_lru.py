@@ -50,6 +50,29 @@ def test_initialisation() -> None:
     }
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_computed_gamma_follows_the_eigenvalues(bidirectional: bool) -> None:
+    """After a change of the moduli, outputs are those with gamma = sqrt(1 - |lambda|^2) in float64.
+
+    Source: the RotRNN authors' program, `lru.py`.
+    """
+    layer = build("lru", bidirectional=bidirectional, gamma="computed", r_init=(0.9, 0.9999))
+    assert "gamma_log" not in exact(layer)
+    layer.nu_log[...] += jnp.linspace(-2.0, 1.0, 16)
+    p, u = exact(layer), sequence(200)
+    modulus = np.exp(-np.exp(p["nu_log"]))
+    p["gamma_log"] = np.log(np.sqrt(1 - modulus**2))
+    seen = np.asarray(u, np.float64)
+    expected, _ = reference.lru(p, seen)
+    if bidirectional:
+        turned = {**p, "C_re": p["C_backward_re"], "C_im": p["C_backward_im"], "D": 0 * p["D"]}
+        expected = expected + reference.lru(turned, seen[::-1])[0][::-1]
+    assert apart(jax.jit(layer)(u), expected) < 1e-5
+    learned = build("lru", bidirectional=bidirectional, r_init=(0.9, 0.9999))
+    learned.nu_log[...] = layer.nu_log[...]
+    assert apart(jax.jit(learned)(u), expected) > 0.1
+
+
 def test_expected_norm() -> None:
     """E||x_t||^2 = sum_k b_k sum_i |lambda_k|^(2i) with i from 0 to t - 1; at first it tends to sum_k b_k.
 

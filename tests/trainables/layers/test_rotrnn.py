@@ -73,6 +73,27 @@ def test_initialisation() -> None:
     assert 0.7 < np.std(p["D"]) < 1.3
 
 
+def test_initialisation_of_the_authors_program() -> None:
+    """With u uniform, gamma = exp(-exp(a + u (b - a))) between its ends; B and C have variance 1 / (D + N).
+
+    Everything else is drawn as the paper says, from the same numbers.
+    """
+    sizes = {"d_model": 48, "d_state": 1200, "heads": 200, "gamma_init": (0.1, 0.9)}
+    p, paper = (
+        exact(built(init="code", bidirectional=True, **sizes)),
+        exact(built(bidirectional=True, **sizes)),
+    )
+    low, high = np.log(-np.log(0.9)), np.log(-np.log(0.1))
+    u = (p["gamma_log"] - low) / (high - low)
+    assert 0 <= u.min() < 0.02
+    assert 0.98 < u.max() <= 1
+    np.testing.assert_allclose(np.quantile(u, [0.25, 0.5, 0.75]), [0.25, 0.5, 0.75], atol=0.1)
+    for name in ("B", "C", "C_backward"):
+        assert np.std(p[name]) == pytest.approx(1248**-0.5, rel=0.03)
+    for name in ("theta", "M", "D"):
+        np.testing.assert_array_equal(p[name], paper[name])
+
+
 @pytest.mark.parametrize("steps", [0, 5])
 def test_expected_norm(steps: int) -> None:
     """From zero E||x_t||^2 = 1 - gamma^(2t) in every head, and 1 stays 1; through training too.
