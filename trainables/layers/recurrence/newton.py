@@ -15,8 +15,8 @@ few chunks. Where a correction does not make the residual smaller, P is multipli
 the gain of the Kalman filter of ELK attenuates the Jacobians; at 0 what remains is a sweep without P. Every
 factor leaves the solution as it is. The chunks before number k are right after k sweeps at the latest.
 
-Gradients are those of the implicit function: one adjoint recurrence, linear, through the same chunks against
-time, at the states found. No derivative passes through the iterations.
+Gradients are those of the implicit function: one adjoint recurrence, linear, against time, at the states
+found. It runs through the same chunks, or step by step on a CPU. No derivative passes through the sweeps.
 
 Source: Lim et al., Parallelizing non-linear sequential models over the sequence length, 2024 (DEER), sections
 3.1 and 3.2; Gonzalez et al., Towards scalable and stable parallelization of nonlinear RNNs, 2024 (ELK),
@@ -98,7 +98,8 @@ class _Sweeps(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _solved(cell: Cell, weights: Any, initial: Array, inputs: Array) -> Solved:
-    length, chunks = len(inputs), _split(inputs)
+    length = len(inputs)
+    chunks = _split(inputs, chunk_size(length))
 
     def swept(guesses: Array, before: Array, factor: Array, count: Array) -> _Sweeps:
         states = _run(cell, weights, guesses, chunks)
@@ -144,7 +145,8 @@ def _solved(cell: Cell, weights: Any, initial: Array, inputs: Array) -> Solved:
     now = jax.lax.while_loop(lambda now: unsolved(now) & (now.count < MOST), corrected, now)
     fell_back = unsolved(now)
     states = now.states.reshape(-1, *initial.shape)[:length]
-    return Solved(_unless(fell_back, states, partial(_loop, cell), (weights, initial, inputs)), now.residual, fell_back)
+    states = _unless(fell_back, states, partial(_loop, cell), (weights, initial, inputs))
+    return Solved(states, now.residual, fell_back)
 
 
 def _unless(failed: Array, states: Array, loop: Callable[..., Array], arguments: tuple[Any, ...]) -> Array:
@@ -205,50 +207,75 @@ def _solved_forward(
 def _solved_backward(
     cell: Cell, kept: tuple[Any, Array, Array, Array], cotangents: Solved
 ) -> tuple[Any, Array, Array]:
-    """Run g_t = c_t + J_{t+1}^T g_{t+1} in chunks, and pair g_t with the derivatives of one step."""
     weights, initial, inputs, states = kept
+    size = len(inputs) if jax.default_backend() == "cpu" else chunk_size(len(inputs))
+    return adjoint(cell, weights, initial, inputs, states, cotangents.states, size)
+
+
+def adjoint(
+    cell: Cell, weights: Any, initial: Array, inputs: Array, states: Array, cotangent: Array, size: int
+) -> tuple[Any, Array, Array]:
+    """Return the gradients by the weights, the initial state and the inputs.
+
+    They follow from g_t = c_t + J_{t+1}^T g_{t+1}, with J_t the derivative of step t by the state before it.
+
+    Args:
+        cell: The recurrence.
+        weights: Its arrays.
+        initial: State before the first step, (S,).
+        inputs: (L, ...).
+        states: Solution, (L, S).
+        cotangent: c, (L, S).
+        size: Steps in a chunk; L is a loop over time, which a CPU runs faster than N sweeps of chunks.
+    """
     before = jnp.concatenate([initial[None], states[:-1]])
-    rows, earlier, above = _split(inputs), _split(before), _split(cotangents.states)
+    chunks = _split(before, size), _split(inputs, size), _split(cotangent, size)
 
-    def transposed(state: Array, row: Array) -> Callable[[Array], Array]:
-        back = jax.vjp(lambda state: cell(weights, state, row), state)[1]
-        return lambda gradient: back(gradient)[0]
-
-    def through(leaving: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        """Return what reaches the state before a chunk, (S,), and g of its steps, given what enters."""
+    def through(later: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        """Return the gradient by the state before a chunk, and g of its steps, given what enters its end."""
 
         def step(later: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            state, row, cotangent = now
-            gradient = cotangent + later
-            return transposed(state, row)(gradient), gradient
+            state, row, above = now
+            gradient = above + later
+            back = jax.vjp(lambda state: cell(weights, state, row), state)[1]
+            return back(gradient)[0], gradient
 
-        return jax.lax.scan(step, leaving, chunk, reverse=True)
+        return jax.lax.scan(step, later, chunk, reverse=True)
 
-    chunks = earlier, rows, above
-    nothing = jnp.zeros((len(rows), initial.size))
-    alone = jax.vmap(through)(nothing, chunks)[0]
-    derivatives = _derivatives(cell, weights, earlier, rows)
-
-    def follow(later: Array, chunk: tuple[Array, Array]) -> tuple[Array, Array]:
-        derivative, own = chunk
-        return derivative.T @ later + own, later
-
-    of_initial, entering = jax.lax.scan(follow, jnp.zeros_like(initial), (derivatives, alone), reverse=True)
-    gradients = jax.vmap(through)(entering, chunks)[1].reshape(-1, initial.size)[: len(inputs)]
+    entering = jnp.zeros((len(chunks[0]), initial.size))
+    if len(entering) > 1:
+        own = jax.vmap(through)(entering, chunks)[0]
+        entering = _entering(_derivatives(cell, weights, *chunks[:2]), own)
+    of_initial, gradients = jax.vmap(through)(entering, chunks)
 
     def steps(weights: Any, inputs: Array) -> Array:
         return jax.vmap(partial(cell, weights))(before, inputs)
 
+    gradients = gradients.reshape(-1, initial.size)[: len(inputs)]
     of_weights, of_inputs = jax.vjp(steps, weights, inputs)[1](gradients)
-    return of_weights, of_initial, of_inputs
+    return of_weights, of_initial[0], of_inputs
+
+
+def _entering(derivatives: Array, own: Array) -> Array:
+    """Return the gradient that enters the end of each chunk (C, S), given what comes from its own steps."""
+
+    def follow(later: Array, chunk: tuple[Array, Array]) -> tuple[Array, Array]:
+        derivative, from_steps = chunk
+        return derivative.T @ later + from_steps, later
+
+    return jax.lax.scan(follow, jnp.zeros_like(own[0]), (derivatives, own), reverse=True)[1]
 
 
 _solved.defvjp(_solved_forward, _solved_backward)
 
 
-def _split(rows: Array) -> Array:
-    """Cut time into chunks of a power of two near the root of L, padded with zeros: (C, size, ...)."""
-    size = 1 << ((len(rows) - 1).bit_length() // 2)
+def chunk_size(length: int) -> int:
+    """Return the steps in a chunk: a power of two near the root of the length."""
+    return 1 << ((length - 1).bit_length() // 2)
+
+
+def _split(rows: Array, size: int) -> Array:
+    """Cut time into chunks, padded with zeros: (C, size, ...)."""
     missing = -len(rows) % size
     whole = jnp.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1)) if missing else rows
     return whole.reshape(-1, size, *rows.shape[1:])
