@@ -187,6 +187,11 @@ DENSE_ALGORITHM = Option(
     "Algorithm of the recurrence; auto is the fastest one.",
     choices=("auto", "sequential", "associative"),
 )
+RNN_ALGORITHM = Option(
+    "auto",
+    "One step after the other, which auto is, or in parallel over time by Newton's method.",
+    choices=("auto", "sequential", "newton"),
+)
 DENSE_START = Option(
     "bounded",
     "How A is drawn: Glorot's matrix as it is, or shrunk where its 1,024th power would grow.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 from flax import nnx
@@ -11,11 +11,60 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Layer, normal
-from trainables.layers.recurrence import NONLINEARITIES, linear_recurrence, nonlinear_recurrence
-from trainables.settings import DENSE_ALGORITHM, DENSE_PARAMETERS, DENSE_START, Count, LayerSettings
+from trainables.layers.recurrence import (
+    NONLINEARITIES,
+    Cell,
+    linear_recurrence,
+    newton_recurrence,
+    nonlinear_recurrence,
+)
+from trainables.settings import (
+    DENSE_ALGORITHM,
+    DENSE_PARAMETERS,
+    DENSE_START,
+    RNN_ALGORITHM,
+    Count,
+    LayerSettings,
+)
 
 GLOROT = nnx.initializers.glorot_normal()
 State = tuple[Array, Array]
+
+
+class NewtonLayer(Layer):
+    """A layer whose recurrence Newton's method can solve.
+
+    Attributes:
+        algorithm: "sequential", "newton" or "auto", which is "sequential": docs/benchmarks/recurrence.md.
+        watched: Whether the layer keeps what each solution came to.
+    """
+
+    algorithm: str
+    watched: bool = False
+
+    @property
+    def solves(self) -> bool:
+        """Return True if its states are the solution of equations, which may fail."""
+        return self.algorithm == "newton"
+
+    def watch(self) -> NewtonLayer:
+        """Return a layer that keeps what each solution came to, for a function that `vmap` traces."""
+        layer = nnx.clone(self)  # Only a module of this trace may be changed.
+        layer.watched = True
+        return layer
+
+    def outcome(self) -> Array:
+        """Return how many solutions fell back to the loop, and the largest residual, (2,)."""
+        fell_back, residual = jnp.stack(self.solutions[...]).T
+        return jnp.stack([jnp.sum(fell_back), jnp.max(residual)])
+
+    def by_newton(self, cell: Cell, weights: Any, initial: Array, inputs: Array) -> Array:
+        """Return the states (L, S) of a cell; arguments as in `newton_recurrence`."""
+        solved = newton_recurrence(cell, weights, initial, inputs)
+        if self.watched:
+            outcome = jnp.stack([solved.fell_back.astype(jnp.float32), solved.residual])
+            self.sow(nnx.Intermediate, "solutions", jax.lax.stop_gradient(outcome))
+        return solved.states
 
 
 class DenseRNN(Layer):
@@ -139,16 +188,47 @@ class LinearRNN(DenseRNN):
         return state, state
 
 
-class TanhRNN(DenseRNN):
+class TanhRNN(NewtonLayer, DenseRNN):
     """The vanilla RNN."""
 
     settings = LayerSettings(
         summary="A vanilla RNN (LRU, section 3.1).",
-        options={"transition_init": DENSE_START},
+        options={"algorithm": RNN_ALGORITHM, "transition_init": DENSE_START},
         parameters=DENSE_PARAMETERS,
     )
     rho = "tanh"
     may_grow = False
+
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        bidirectional: bool = False,
+        transition_init: str = DENSE_START.default,
+        algorithm: str = settings.default("algorithm"),
+    ) -> None:
+        """Draw the parameters as `DenseRNN` does.
+
+        Args:
+            d_model: Width D.
+            d_state: State size N.
+            rngs: Source of randomness; its keys may be traced.
+            bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            transition_init: "glorot" or "bounded", see `DenseRNN`.
+            algorithm: Algorithm of the recurrence: "sequential", "newton" or "auto".
+        """
+        super().__init__(
+            d_model, d_state, rngs=rngs, bidirectional=bidirectional, transition_init=transition_init
+        )
+        self.algorithm = algorithm
+
+    def states(self, coefficients: None, inputs: Array, *, length: Array | None = None) -> Array:
+        """Return the states (L, N)."""
+        if self.algorithm != "newton":
+            return super().states(coefficients, inputs, length=length)
+        return self.by_newton(tanh_cell, self.A[...], self.initial_state(), inputs)
 
 
 class ReluRNN(DenseRNN):
@@ -162,7 +242,7 @@ class ReluRNN(DenseRNN):
     rho = "relu"
 
 
-class LSTM(Layer):
+class LSTM(NewtonLayer):
     """Long short-term memory, y_t = C h_t + D u_t.
 
     Parameters: W (4 N, D), U (4 N, N), b (4 N,) for the input, forget and output gates and the candidate, in
@@ -173,6 +253,7 @@ class LSTM(Layer):
 
     settings = LayerSettings(
         summary="A long short-term memory with N cells.",
+        options={"algorithm": RNN_ALGORITHM},
         parameters=Count(
             ("d_model", "d_state", "bidirectional"),
             lambda d, n, both: 4 * n * (n + d + 1) + (1 + both) * n * d + d,
@@ -180,7 +261,15 @@ class LSTM(Layer):
     )
     recurrent = frozenset({"W", "U", "b"})
 
-    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        bidirectional: bool = False,
+        algorithm: str = settings.default("algorithm"),
+    ) -> None:
         """Draw matrices by Glorot's rule; the bias is 1 for the forget gate, else 0.
 
         Args:
@@ -188,8 +277,9 @@ class LSTM(Layer):
             d_state: Size N of the cell.
             rngs: Source of randomness; its keys may be traced.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence: "sequential", "newton" or "auto".
         """
-        self.bidirectional = bidirectional
+        self.bidirectional, self.algorithm = bidirectional, algorithm
         self.W = nnx.Param(_gates(rngs.params(), d_state, d_model, 4))
         self.U = nnx.Param(_gates(rngs.params(), d_state, d_state, 4))
         self.b = nnx.Param(jnp.zeros((4, d_state)).at[1].set(1).ravel())
@@ -204,7 +294,21 @@ class LSTM(Layer):
 
     def states(self, coefficients: None, inputs: Array) -> Array:
         """Return the hidden states h (L, N)."""
-        return jax.lax.scan(partial(self.advance, None), self.initial_state(), inputs)[1]
+        return self._from(self.initial_state(), inputs)[0]
+
+    def respond_from(self, coefficients: None, state: State, inputs: Array) -> tuple[Array, Array, State]:
+        """Return the outputs (L, D) from an initial state, the hidden states, and the last state."""
+        states, state = self._from(state, inputs)
+        return self.read(coefficients, states, backward=False), states, state
+
+    def _from(self, state: State, inputs: Array) -> tuple[Array, State]:
+        """Return the hidden states (L, N) after a state, and the last hidden state and cell."""
+        if self.algorithm != "newton":
+            last, states = jax.lax.scan(partial(self.advance, None), state, inputs)
+            return states, last
+        both = self.by_newton(lstm_cell, self.U[...], jnp.concatenate(state), inputs)
+        states, cells = jnp.split(both, 2, axis=-1)
+        return states, (states[-1], cells[-1])
 
     def initial_state(self) -> State:
         """Return the zero hidden state and cell, (N,) each."""
@@ -213,14 +317,11 @@ class LSTM(Layer):
 
     def advance(self, coefficients: None, state: State, inputs: Array) -> tuple[State, Array]:
         """Return the next hidden state and cell, and the hidden state h (N,)."""
-        hidden, cell = state
-        take, keep, give, candidate = jnp.split(inputs + self.U[...] @ hidden, 4)
-        cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(candidate)
-        hidden = jax.nn.sigmoid(give) * jnp.tanh(cell)
+        hidden, cell = _lstm(self.U[...], *state, inputs)
         return (hidden, cell), hidden
 
 
-class GRU(Layer):
+class GRU(NewtonLayer):
     """A gated recurrent unit, y_t = C h_t + D u_t.
 
         r, z = sigmoid(W u_t + U h_{t-1} + b)            reset and update gate
@@ -236,6 +337,7 @@ class GRU(Layer):
 
     settings = LayerSettings(
         summary="A gated recurrent unit with N units.",
+        options={"algorithm": RNN_ALGORITHM},
         parameters=Count(
             ("d_model", "d_state", "bidirectional"),
             lambda d, n, both: 3 * n * (n + d + 1) + (1 + both) * n * d + d,
@@ -243,7 +345,15 @@ class GRU(Layer):
     )
     recurrent = frozenset({"W", "U", "b"})
 
-    def __init__(self, d_model: int, d_state: int, *, rngs: nnx.Rngs, bidirectional: bool = False) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int,
+        *,
+        rngs: nnx.Rngs,
+        bidirectional: bool = False,
+        algorithm: str = settings.default("algorithm"),
+    ) -> None:
         """Draw W and C by Glorot's rule and orthogonal matrices U; the bias is 0.
 
         Args:
@@ -251,8 +361,9 @@ class GRU(Layer):
             d_state: Number of units N.
             rngs: Source of randomness; its keys may be traced.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
+            algorithm: Algorithm of the recurrence: "sequential", "newton" or "auto".
         """
-        self.bidirectional = bidirectional
+        self.bidirectional, self.algorithm = bidirectional, algorithm
         self.W = nnx.Param(_gates(rngs.params(), d_state, d_model, 3).reshape(3, d_state, d_model))
         orthogonal = nnx.initializers.orthogonal()
         keys = jax.random.split(rngs.params(), 3)
@@ -270,7 +381,17 @@ class GRU(Layer):
 
     def states(self, coefficients: None, inputs: Array) -> Array:
         """Return the states h (L, N)."""
-        return jax.lax.scan(partial(self.advance, None), self.initial_state(), inputs)[1]
+        return self._from(self.initial_state(), inputs)
+
+    def respond_from(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array, Array]:
+        """Return the outputs (L, D) from an initial state, all states, and the last state."""
+        states = self._from(state, inputs)
+        return self.read(coefficients, states, backward=False), states, states[-1]
+
+    def _from(self, state: Array, inputs: Array) -> Array:
+        if self.algorithm != "newton":
+            return jax.lax.scan(partial(self.advance, None), state, inputs)[1]
+        return self.by_newton(gru_cell, self.U[...], state, inputs)
 
     def initial_state(self) -> Array:
         """Return the zero state (N,)."""
@@ -278,11 +399,31 @@ class GRU(Layer):
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
         """Return the next state, which is also its row."""
-        weights = self.U[...]
-        reset, update = jax.nn.sigmoid(inputs[:2] + weights[:2] @ state)
-        candidate = jnp.tanh(inputs[2] + weights[2] @ (reset * state))
-        state = (1 - update) * candidate + update * state
+        state = gru_cell(self.U[...], state, inputs)
         return state, state
+
+
+def tanh_cell(transition: Array, state: Array, inputs: Array) -> Array:
+    """Return tanh(A x + inputs), (N,)."""
+    return jnp.tanh(transition @ state + inputs)
+
+
+def gru_cell(weights: Array, state: Array, inputs: Array) -> Array:
+    """Return the next state (N,) of a GRU with U (3, N, N), for its inputs (3, N)."""
+    reset, update = jax.nn.sigmoid(inputs[:2] + weights[:2] @ state)
+    candidate = jnp.tanh(inputs[2] + weights[2] @ (reset * state))
+    return (1 - update) * candidate + update * state
+
+
+def lstm_cell(weights: Array, state: Array, inputs: Array) -> Array:
+    """Return the next hidden state and cell (2 N,) of an LSTM with U (4 N, N), for its inputs (4 N,)."""
+    return jnp.concatenate(_lstm(weights, *jnp.split(state, 2), inputs))
+
+
+def _lstm(weights: Array, hidden: Array, cell: Array, inputs: Array) -> State:
+    take, keep, give, candidate = jnp.split(inputs + weights @ hidden, 4)
+    cell = jax.nn.sigmoid(keep) * cell + jax.nn.sigmoid(take) * jnp.tanh(candidate)
+    return jax.nn.sigmoid(give) * jnp.tanh(cell), cell
 
 
 def stable(transition: Array) -> Array:
