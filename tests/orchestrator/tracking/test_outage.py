@@ -22,7 +22,7 @@ from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
 pytestmark = pytest.mark.end_to_end
 
 PACE = Timeouts(gather=0.05, awake=60.0, silence=3.0, first_retry=0.2, longest_retry=1.0, goodbye=3.0)
-ALL = {sweeps.SWEEP_ID: 0, "0000": 41, "0001": 41, "0002": 43}
+ALL = {sweeps.SWEEP_ID: 0, "0000": 61, "0001": 61, "0002": 63}
 
 
 @pytest.fixture
