@@ -2,6 +2,7 @@
 //
 // Order, filter and columns are in the address of the page, so that a link or a reload shows the same rows.
 
+import { favouriteMark } from "./notes.js";
 import { request } from "./requests.js";
 import { announce, count, duration, element, number, setting, show } from "./shown.js";
 import { badge, bar, fill, markOrder, sortable, trialLabel, trialLink } from "./tables.js";
@@ -11,6 +12,7 @@ const MOST_ROWS = 1_000; // of one request
 const TYPING_MS = 400;
 const UNFINISHED = ["RUNNING", "WAITING", "PREEMPTED"];
 const CHIPS = { all: [], running: UNFINISHED, complete: ["COMPLETE", "DIVERGED"], pruned: ["PRUNED"], failed: ["FAILED"] };
+const SELDOM = new Set(["favourite", "left", "cause"]); // columns that are shown if a trial has something there
 const HIDDEN_AT_FIRST = new Set(["attempts", "steps a second"]);
 
 const address = new URLSearchParams(location.search);
@@ -180,6 +182,7 @@ function offered() {
   return [
     { title: "#", sort: "rank", isNumber: true, isFixed: true, cell: (trial) => trial.rank, plain: (trial) => trial.rank },
     { title: "trial", sort: "number", isFixed: true, cell: (trial) => trialLink(sweep, trialLabel(trial)), plain: trialLabel },
+    { title: "favourite", sort: "favourite", startsWithLargest: true, cell: (trial) => (trial.favourite ? favouriteMark() : ""), plain: (trial) => trial.favourite },
     { title: "state", sort: "state", cell: stateCell, plain: (trial) => trial.state },
     { title: known.objective, sort: "value", isNumber: true, startsWithLargest: !isLess, cell: (trial) => number(trial.so_far), plain: (trial) => trial.so_far },
     { title: "last", isNumber: true, cell: (trial) => number(trial.last), plain: (trial) => trial.last },
@@ -213,7 +216,7 @@ function stateCell(trial) {
 
 function showRows(page) {
   const all = offered();
-  const isWritten = (column) => column.title !== "cause" && column.title !== "left" || page.trials.some((trial) => column.plain(trial));
+  const isWritten = (column) => !SELDOM.has(column.title) || page.trials.some((trial) => column.plain(trial));
   const columns = all.filter((column) => isChosen(column) && isWritten(column));
   showChooser(all);
   const body = element("trials");
