@@ -10,6 +10,7 @@ import { badge, bar, fill, markOrder, sortable, trialLabel, trialLink } from "./
 const PAGES = [25, 100, 400, 1_000]; // rows that are shown, more after each click
 const MOST_ROWS = 1_000; // of one request
 const TYPING_MS = 400;
+const SETTLING_MS = 250; // after the last change of the rows, the charts follow
 const UNFINISHED = ["RUNNING", "WAITING", "PREEMPTED"];
 const CHIPS = { all: [], running: UNFINISHED, complete: ["COMPLETE", "DIVERGED"], pruned: ["PRUNED"], failed: ["FAILED"] };
 const SELDOM = new Set(["favourite", "left", "cause"]); // columns that are shown if a trial has something there
@@ -28,6 +29,7 @@ let here = "";
 let sweep = "";
 let rows = PAGES[0];
 let asked = 0;
+let following = null; // the timer of the charts
 let known = { columns: [], objective: "value", direction: null, importances: [], running: new Map(), isDriven: true, states: {} };
 let changed = () => {};
 let shownRows = [];
@@ -130,11 +132,16 @@ async function turned() {
     show("where-problem", "");
     element("where").removeAttribute("aria-invalid");
     announce("page", `Trials: ${element("page").textContent}`);
-    await changed(shownRows);
+    clearTimeout(following);
+    following = setTimeout(() => changed(shownRows).catch(refused), SETTLING_MS);
   } catch (error) {
-    show("where-problem", error.message);
-    element("where").setAttribute("aria-invalid", "true");
+    refused(error);
   }
+}
+
+function refused(error) {
+  show("where-problem", error.message);
+  element("where").setAttribute("aria-invalid", "true");
 }
 
 // Reads and shows the rows; `news` has what the page has learned of the sweep since: its objective, its running trials ...
