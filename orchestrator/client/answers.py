@@ -608,7 +608,7 @@ class LearningCurves:
         metrics: Metrics that have curves.
         total: Number of trials with reports.
         curves: Curves of the running and then of the best trials, or of the chosen ones.
-        band: Band of the other trials.
+        band: Band of the other trials, or of all trials beside chosen ones.
         references: Value of a constant answer, and published values of the metric.
         rungs: Steps at which the scheduler compares trials, rising; empty if it has none.
     """

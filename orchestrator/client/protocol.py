@@ -151,7 +151,8 @@ class Backend(Protocol):
             metric: Metric of the curves; the objective if None.
             trials: Largest number of trials with a curve of their own, at most 50.
             points: Largest number of points of a curve, from 2 to 1,000.
-            chosen: Numbers of the trials with a curve of their own, instead of the running and the best ones.
+            chosen: Numbers of the trials with a curve of their own, instead of the running and the best ones;
+                the band is then of all trials.
         """
 
     def result(self, sweep: str) -> SweepAnswer:

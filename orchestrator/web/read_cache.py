@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,8 +22,8 @@ Result = TypeVar("Result")
 FRESH_SECONDS = 1.0
 """Default age up to which a cached answer is returned."""
 
-PATIENCE_SECONDS = 1.5
-"""Default wait for the build of a report of which an older one exists."""
+PATIENCE_SECONDS = 1.0
+"""Default wait, from the start of its build, for a report of which an older one exists."""
 
 RENEWALS = 2
 """Number of answers that are read at once in the background."""
@@ -141,14 +142,17 @@ class KeptReports:
     returned instead, and the next reader gets the new one.
 
     Args:
-        patience: Longest wait in seconds for a build if there is an older file.
+        patience: Longest wait in seconds, from the start of a build, if there is an older file.
+        clock: Monotonic clock in seconds.
     """
 
-    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience
+    def __init__(
+        self, patience: float = PATIENCE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._patience, self._clock = patience, clock
         self._lock, self._builder = threading.Lock(), ThreadPoolExecutor(1, "report")
         self._built: dict[str, Hashable] = {}
-        self._building: dict[str, Future[Path]] = {}
+        self._building: dict[str, tuple[Future[Path], float]] = {}
 
     def get(self, sweep_id: str, version: Hashable, kept: Path, write: Callable[[], Path]) -> Path:
         """Return the file of a report.
@@ -168,11 +172,13 @@ class KeptReports:
         with self._lock:
             if self._built.get(sweep_id) == version and kept.exists():
                 return kept
-            building = self._building.get(sweep_id)
+            building, began = self._building.get(sweep_id, (None, 0.0))
             if building is None or building.done():
-                building = self._building[sweep_id] = self._builder.submit(build)
+                building, began = self._builder.submit(build), self._clock()
+                self._building[sweep_id] = building, began
+        left = max(0.0, began + self._patience - self._clock())
         try:
-            return building.result(self._patience if kept.exists() else None)
+            return building.result(left if kept.exists() else None)
         except TimeoutError:
             return kept
 

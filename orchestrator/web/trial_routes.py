@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from orchestrator.api.live import shown_metrics
+from orchestrator.api.live import chosen_curves, shown_metrics
 from orchestrator.api.local import finite, report_row, trial_row
 from orchestrator.client.answers import LearningCurves, ReportRow, TrialDocument, TrialRow
 from orchestrator.client.protocol import CURVE_POINTS, CURVES
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.notes import favourite_trials
 from orchestrator.ledger.sweeps.records import ReportRecord, Role, trial_key
 from orchestrator.ledger.sweeps.standing import read_values
 from orchestrator.web.app_state import App, AppState
@@ -55,6 +56,7 @@ class RankedTrial(TrialRow):
         so_far_step: Step of that value, or None.
         last: Objective in its last report, or None.
         metrics: The metrics that the request names, at that step.
+        favourite: Whether a user has marked it.
     """
 
     rank: int | None
@@ -62,6 +64,7 @@ class RankedTrial(TrialRow):
     so_far_step: int | None
     last: float | None
     metrics: Mapping[str, float | None]
+    favourite: bool
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,11 @@ def list_trials(
 def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
     """Return the table of a sweep, without changes of the last second."""
 
+    def version() -> Hashable:
+        found = app.version(sweep_id)
+        with app.ledger() as ledger:  # a mark is no change of the rows of the sweep
+            return found and (found, favourite_trials(ledger, sweep_id))
+
     def read() -> TrialTable:
         with app.ledger() as ledger:
             record, trials = ledger.sweep(sweep_id), ledger.trials(sweep_id)
@@ -140,12 +148,12 @@ def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
                 unfinished = {row.trial_key: row.metrics for row in ledger.best_of_unfinished(sweep_id)}
                 at_best = {**ledger.best_metrics(sweep_id), **unfinished}
             maximize = record.facts["direction"] == "maximize"
-            rows = rows_of(trials, read_values(ledger, record, trials), maximize=maximize, metrics=at_best)
+            values = read_values(ledger, record, trials)
+            marked = favourite_trials(ledger, sweep_id)
+            rows = rows_of(trials, values, maximize=maximize, metrics=at_best, favourites=marked)
             return TrialTable(rows, columns_of(record.document, trials, shown_metrics(ledger, record)))
 
-    return app.cache.get(
-        ("trials", sweep_id, metrics), read, about=sweep_id, version=lambda: app.version(sweep_id)
-    )
+    return app.cache.get(("trials", sweep_id, metrics), read, about=sweep_id, version=version)
 
 
 def _ranked_trial(
@@ -160,6 +168,7 @@ def _ranked_trial(
         so_far_step=row.best_step,
         last=finite(last),
         metrics={name: finite(row.metrics.get(name)) for name in metrics},
+        favourite=row.favourite,
     )
 
 
@@ -207,11 +216,21 @@ def show_curves(
         Query(max_length=MOST_CHOSEN, description="Numbers of the trials with a curve of their own."),
     ] = None,
 ) -> LearningCurves:
-    """Show the curves of the running and the best trials, or of named ones, and the band of the others."""
-    chosen = None if trial is None else tuple(trial)
-    return app.cache.get(
+    """Show the curves of the running and the best trials, and the band of the others.
+
+    Of named trials these are their curves, and the band of all trials.
+    """
+    # The band of all trials stays the same while a reader changes the filter; it takes most of the time.
+    chosen = None if trial is None else ()
+    found: LearningCurves = app.cache.get(
         ("curves", sweep_id, metric, trials, points, chosen),
         lambda: app.backend.curves(sweep_id, metric, trials=trials, points=points, chosen=chosen),
         about=sweep_id,
         version=lambda: app.version(sweep_id),
     )
+    if trial is None:
+        return found
+    with app.ledger() as ledger:
+        record = ledger.sweep(sweep_id)
+        own = [] if record is None else chosen_curves(ledger, record, metric, trial, points=points)
+    return replace(found, curves=own)

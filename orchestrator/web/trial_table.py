@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +24,7 @@ from orchestrator.web.paging import SortOrder
 Scale = Literal["linear", "log", "choice"]
 Cell = Callable[["TrialEntry"], Any]
 
-FIELDS = ("rank", "number", "state", "value", "step", "attempts", "created_at", "finished_at")
+FIELDS = ("rank", "number", "favourite", "state", "value", "step", "attempts", "created_at", "finished_at")
 """Columns that every sweep has; `value` includes the best report so far of an unfinished trial."""
 
 MOST_COMPARISONS = 20
@@ -71,6 +71,7 @@ class TrialEntry:
         value: Its value, or the best report so far of an unfinished trial; None without one.
         best_step: Step of that value, or None.
         metrics: Metrics at that step, if they were read.
+        favourite: Whether a user has marked it.
     """
 
     trial: TrialRecord
@@ -78,6 +79,7 @@ class TrialEntry:
     value: float | None
     best_step: int | None
     metrics: Mapping[str, float]
+    favourite: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,11 @@ class TrialTable:
 
 
 _KINDS = ("parameter", "metric")
-_FIELD_CELLS: Mapping[str, Cell] = {"rank": lambda row: row.rank, "value": lambda row: row.value}
+_FIELD_CELLS: Mapping[str, Cell] = {
+    "rank": lambda row: row.rank,
+    "value": lambda row: row.value,
+    "favourite": lambda row: row.favourite,
+}
 
 
 def columns_of(
@@ -212,6 +218,7 @@ def rows_of(
     *,
     maximize: bool,
     metrics: Mapping[str, Mapping[str, float]],
+    favourites: Collection[str] = (),
 ) -> list[TrialEntry]:
     """Return the rows of trials with their ranks.
 
@@ -220,6 +227,7 @@ def rows_of(
         values: Values so far by trial key, from `standing.values_so_far`.
         maximize: Whether a larger value is better.
         metrics: Metrics at the best step by trial key, if they were read.
+        favourites: Keys of the trials that users have marked.
     """
     numbers = {trial.key: trial.number for trial in trials}
 
@@ -234,6 +242,7 @@ def rows_of(
             ranks.get(trial.key),
             *(values[trial.key][:2] if trial.key in values else (trial.value, trial.best_step)),
             metrics.get(trial.key, {}),
+            trial.key in favourites,
         )
         for trial in trials
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,20 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from orchestrator.api import user_admin
+from orchestrator.api.local import LocalBackend
+from orchestrator.api.workspace import Workspace
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.rows import ATTEMPTS, REPORTS, TRIALS
 from orchestrator.ledger.sweeps.records import ReportRecord
+from orchestrator.ledger.transaction import Transaction
 from orchestrator.report import report
 from orchestrator.report.history import History
+from orchestrator.web.server import Listening, serving
 from tests import sweeps
 from tests.end_to_end import browser
+from tests.orchestrator.ledger.examples import create_sweep
+from tests.orchestrator.web.server import Client
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
@@ -98,6 +108,34 @@ def test_a_report_of_a_thousand_trials_is_drawn_in_time(tmp_path: Path, chrome: 
     assert not browser.errors(chrome)
     seen = f"written in {written:.1f} s, {file.stat().st_size / 1e6:.1f} MB, drawn in {drawn:.1f} s"
     assert (written < 30, file.stat().st_size < 5_000_000, drawn < 5) == (True, True, True), seen
+
+
+def test_a_report_of_a_thousand_trials_is_served_in_time(tmp_path: Path) -> None:
+    """By a service that has just started and finds the report that the driver has written."""
+    found = large(1000, 40)
+    workspace = Workspace.at(tmp_path / "mlruns", tmp_path / "data")
+    workspace.paths.create()
+
+    def write(tx: Transaction) -> None:
+        tx.sweep_id = sweeps.SWEEP_ID
+        tx.insert(TRIALS, *found.trials)
+        tx.insert(ATTEMPTS, *(each for rows in found.attempts.values() for each in rows))
+        tx.insert(REPORTS, *(each for rows in found.reports.values() for each in rows))
+
+    with closing(Ledger.open(workspace.paths.ledger_url)) as ledger:
+        create_sweep(ledger, found.sweep)
+        ledger.write(write, sweeps.writer_of(ledger).token)
+    LocalBackend(workspace.paths.root).report(sweeps.SWEEP_ID)
+    _, token = user_admin.add("vera", "viewer", root=workspace.paths.root)
+    path, seconds = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/report", []
+    with serving(workspace, Listening(0)) as address:
+        client = Client(address, workspace, {"vera": token})
+        for _ in range(3):
+            began = time.perf_counter()
+            answer = client.send("GET", path, "vera")
+            seconds.append(time.perf_counter() - began)
+            assert (answer.status, b"Learning curves" in answer.body) == (200, True)
+    assert max(seconds) < 2.0, seconds
 
 
 def test_a_report_follows_the_colours_and_the_width_of_its_reader(

@@ -6,13 +6,19 @@ Each test of an answer without a click requires that it is in the first viewport
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 
+from orchestrator import Sweep
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.queue import submissions
+from orchestrator.ledger.queue.submissions import SubmissionWriter
 from orchestrator.ledger.rows import ATTEMPTS, CHECKPOINTS, REPORTS, TRIALS
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import CheckpointRecord, ReportRecord, SweepRecord, TrialRecord
@@ -20,13 +26,16 @@ from orchestrator.ledger.transaction import Transaction
 from tests import sweeps
 from tests.end_to_end import browser
 from tests.end_to_end.page import open_sweep, shown, sign_in
+from tests.orchestrator.ledger import examples
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import Client
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("silent")]
 
-RUNNING, FAILED = "digits-running-0badf00d", "digits-failed-0badf00d"
+RUNNING, FAILED, PARKED = "digits-running-0badf00d", "digits-failed-0badf00d", "digits-parked-0badf00d"
+SPACES = Path(__file__).parents[2] / "search_spaces"
+CRASH = "KeyError: 'val/accuracy'"
 CAUSE = "error: ModuleNotFoundError: No module named 'no_such_package' (train.py, line 37)"
 
 IN_VIEW = """
@@ -58,7 +67,21 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
                 failed.writer.set_sweep_state("FAILED", "3 of 3 trials failed")
             writer = sweeps.writer_of(ledger)
             writer.set_sweep_state("COMPLETE", None)
+            park(ledger, now)
             yield served
+
+
+def park(ledger: Ledger, now: float) -> None:
+    """Write a sweep of Ada whose driver has crashed five times, with a trial that ran."""
+    create_sweep(ledger, sweep(PARKED, now))
+    with Lease(ledger, PARKED) as lease:
+        fill(lease, [trial(PARKED, number, now) for number in (2, 3, 15)])
+        lease.writer.set_sweep_state("RUNNING")
+    submissions.submit(ledger, server.order("ada", PARKED), lambda is_known: PARKED)
+    seen = submissions.submission(ledger, PARKED)
+    assert seen is not None
+    columns = {"state": "PARKED", "crashes": 5, "cause": CRASH, "crashed_at": now}
+    assert SubmissionWriter(ledger, examples.writer(ledger, "serve").token).change(seen, **columns)
 
 
 @pytest.fixture
@@ -202,6 +225,53 @@ def test_why_it_failed_takes_no_action(screen: webdriver.Chrome, client: Client)
     assert text.startswith("3 of 3 trials failed: ModuleNotFoundError: No module named 'no_such_package'")
     assert "(train.py, line 37)" in text
     assert screen.title.startswith("3/")
+
+
+def test_why_a_sweep_is_parked_and_what_to_do_takes_no_action(
+    screen: webdriver.Chrome, client: Client
+) -> None:
+    """Its trials have no driver; the log is one action away, and so is another try."""
+    sign_in(screen, client, "ada")
+    open_sweep(screen, client.address, PARKED)
+    assert answer(screen, "state") == "PARKED"
+    assert answer(screen, "reason") == (
+        f"crashed 5 times without a report, the last time: {CRASH} "
+        "Release tries again; the log has the trace."
+    )
+    assert answer(screen, "restarts").startswith("Parked ")
+    assert answer(screen, "restarts").endswith(CRASH)
+    assert answer(screen, "resume") == "Release"
+    assert not screen.find_element(By.ID, "stop").is_displayed()
+    browser.until("the trials", lambda: "INTERRUPTED" in shown(screen, "trials"))
+    assert "RUNNING" not in shown(screen, "trials")
+    browser.picture(screen, "parked")
+    screen.find_element(By.ID, "to-log").click()
+    assert screen.find_element(By.ID, "log").is_displayed()
+    screen.find_element(By.ID, "resume").click()
+    browser.until("the queue", lambda: shown(screen, "state") == "QUEUED")
+    with client.workspace.ledger() as ledger:
+        released = submissions.submission(ledger, PARKED)
+    assert released is not None
+    assert (released.state, released.crashes) == ("QUEUED", 0)
+
+
+def test_a_finished_sweep_is_confirmed_later_by_a_command_one_action_away(
+    screen: webdriver.Chrome, client: Client, tmp_path: Path
+) -> None:
+    """The command trains the settings of the chosen trial, and again with fresh seeds."""
+    opened(screen, client, sweeps.SWEEP_ID)
+    browser.until("the answer", lambda: shown(screen, "result-sentence"))
+    screen.find_element(By.CSS_SELECTOR, "#to-confirm summary").click()
+    command = str(browser.until("the command", lambda: shown(screen, "confirming")))
+    copy = screen.find_element(By.CSS_SELECTOR, "#copy-confirming button")
+    assert copy.get_attribute("title") == command, "what the button copies"
+    *program, file, _, profile, new = shlex.split(command)[:7]
+    assert (program, file, new) == (["python", "-m", "orchestrator.sweep"], "retrieval.yaml", "--new")
+    overrides = [each for each in shlex.split(command)[7:] if each != "--set"]
+    loaded = Sweep.load(SPACES / file, profile=profile, overrides=overrides, root=tmp_path)
+    found = loaded.specification.document()
+    best = client.get(f"/sweeps/{sweeps.SWEEP_ID}/trials/7")["trial"]["params"]
+    assert (found["confirm"]["seeds"], found["budget"]["trials"], found["try"]) == (3, 1, [best])
 
 
 def test_what_the_command_was_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:

@@ -87,3 +87,30 @@ def test_a_note_is_changed_on_a_phone(chrome: webdriver.Chrome, client: Client) 
         assert chrome.find_element(By.ID, "favourite").size["height"] >= 44
     finally:
         chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_favourites_among_the_trials_are_shown_and_filtered(chrome: webdriver.Chrome, client: Client) -> None:
+    for number in (2, 5):
+        url = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/trials/{number}/note"
+        assert client.send("PATCH", url, "ada", body={"favourite": True}).status == 200
+    sign_in(chrome, client, "vera")
+    open_sweep(chrome, client.address)
+    browser.until("the trials", lambda: shown(chrome, "page") == "8 of 8")
+
+    def stars() -> list[str]:
+        rows = chrome.find_elements(By.CSS_SELECTOR, "#trials tr")
+        return [str(row.get_attribute("data-trial")) for row in rows if "★" in row.text]
+
+    assert {"2", "5"} <= {*stars()}
+    chrome.find_element(By.ID, "where").send_keys("favourite = true and number < 6", Keys.ENTER)
+    browser.until("the favourites alone", lambda: shown(chrome, "page") == "2 of 2")
+    assert {*stars()} == {"2", "5"}
+    chrome.find_element(By.ID, "where").clear()
+    chrome.find_element(By.ID, "where").send_keys(Keys.ENTER)
+    browser.until("all trials", lambda: shown(chrome, "page") == "8 of 8")
+    chrome.find_element(By.CSS_SELECTOR, "[data-sort=favourite]").click()
+    browser.until(
+        "the favourites first", lambda: "★" in chrome.find_element(By.CSS_SELECTOR, "#trials tr").text
+    )
+    assert "sort=favourite" in chrome.current_url
+    browser.picture(chrome, "favourites")

@@ -31,6 +31,7 @@ _TAG = re.compile(r"\w[\w.:/-]{0,63}")
 _ONE = select(*NOTE.columns).where(NOTE.c.target == bindparam("target"))
 _OF_SWEEPS = select(*NOTE.columns).where(NOTE.c.target == NOTE.c.sweep_id)
 _PENDING = select(*NOTE.columns).where(NOTE.c.sweep_id == bindparam("sweep_id")).order_by(NOTE.c.target)
+_FAVOURITES = select(NOTE.c.target).where(NOTE.c.sweep_id == bindparam("sweep_id"), NOTE.c.favourite)
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,13 @@ def notes_of_sweeps(ledger: Ledger) -> Mapping[str, Note]:
     """Return the notes of all sweeps, without those of trials, by sweep ID."""
     rows = ledger.query(lambda connection: connection.execute(_OF_SWEEPS).mappings().all())
     return {row["target"]: _note(row) for row in rows}
+
+
+def favourite_trials(ledger: Ledger, sweep_id: str) -> frozenset[str]:
+    """Return the keys of the trials of a sweep that users have marked."""
+    values = {"sweep_id": sweep_id}
+    rows = ledger.query(lambda connection: connection.execute(_FAVOURITES, values).scalars().all())
+    return frozenset(rows) - {sweep_id}
 
 
 def notes_to_deliver(ledger: Ledger, sweep_id: str) -> Sequence[PendingNote]:

@@ -97,7 +97,7 @@ function legend(curves, best, band, isChosen) {
     ...(best ? [["best", bestText]] : []), ...named,
     ...(others > 0 ? [["other", isChosen ? `${plural(others, "other trial")} of the table` : `the next best ${plural(others, "trial")}`]] : []),
     ...(band.trials ? [
-      ["band", `from the lowest to the highest of ${plural(band.trials, "other trial")}`], ["median", "their median"],
+      ["band", `from the lowest to the highest of ${isChosen ? "all " : ""}${plural(band.trials, isChosen ? "trial" : "other trial")}`], ["median", "their median"],
     ] : []),
   ];
 }

@@ -2,6 +2,7 @@
 //
 // Order, filter and columns are in the address of the page, so that a link or a reload shows the same rows.
 
+import { favouriteMark } from "./notes.js";
 import { request } from "./requests.js";
 import { announce, count, duration, element, number, setting, show } from "./shown.js";
 import { badge, bar, fill, markOrder, sortable, trialLabel, trialLink } from "./tables.js";
@@ -9,8 +10,10 @@ import { badge, bar, fill, markOrder, sortable, trialLabel, trialLink } from "./
 const PAGES = [25, 100, 400, 1_000]; // rows that are shown, more after each click
 const MOST_ROWS = 1_000; // of one request
 const TYPING_MS = 400;
+const SETTLING_MS = 250; // after the last change of the rows, the charts follow
 const UNFINISHED = ["RUNNING", "WAITING", "PREEMPTED"];
 const CHIPS = { all: [], running: UNFINISHED, complete: ["COMPLETE", "DIVERGED"], pruned: ["PRUNED"], failed: ["FAILED"] };
+const SELDOM = new Set(["favourite", "left", "cause"]); // columns that are shown if a trial has something there
 const HIDDEN_AT_FIRST = new Set(["attempts", "steps a second"]);
 
 const address = new URLSearchParams(location.search);
@@ -26,6 +29,7 @@ let here = "";
 let sweep = "";
 let rows = PAGES[0];
 let asked = 0;
+let following = null; // the timer of the charts
 let known = { columns: [], objective: "value", direction: null, importances: [], running: new Map(), isDriven: true, states: {} };
 let changed = () => {};
 let shownRows = [];
@@ -128,11 +132,16 @@ async function turned() {
     show("where-problem", "");
     element("where").removeAttribute("aria-invalid");
     announce("page", `Trials: ${element("page").textContent}`);
-    await changed(shownRows);
+    clearTimeout(following);
+    following = setTimeout(() => changed(shownRows).catch(refused), SETTLING_MS);
   } catch (error) {
-    show("where-problem", error.message);
-    element("where").setAttribute("aria-invalid", "true");
+    refused(error);
   }
+}
+
+function refused(error) {
+  show("where-problem", error.message);
+  element("where").setAttribute("aria-invalid", "true");
 }
 
 // Reads and shows the rows; `news` has what the page has learned of the sweep since: its objective, its running trials ...
@@ -180,6 +189,7 @@ function offered() {
   return [
     { title: "#", sort: "rank", isNumber: true, isFixed: true, cell: (trial) => trial.rank, plain: (trial) => trial.rank },
     { title: "trial", sort: "number", isFixed: true, cell: (trial) => trialLink(sweep, trialLabel(trial)), plain: trialLabel },
+    { title: "favourite", sort: "favourite", startsWithLargest: true, cell: (trial) => (trial.favourite ? favouriteMark() : ""), plain: (trial) => trial.favourite },
     { title: "state", sort: "state", cell: stateCell, plain: (trial) => trial.state },
     { title: known.objective, sort: "value", isNumber: true, startsWithLargest: !isLess, cell: (trial) => number(trial.so_far), plain: (trial) => trial.so_far },
     { title: "last", isNumber: true, cell: (trial) => number(trial.last), plain: (trial) => trial.last },
@@ -213,7 +223,7 @@ function stateCell(trial) {
 
 function showRows(page) {
   const all = offered();
-  const isWritten = (column) => column.title !== "cause" && column.title !== "left" || page.trials.some((trial) => column.plain(trial));
+  const isWritten = (column) => !SELDOM.has(column.title) || page.trials.some((trial) => column.plain(trial));
   const columns = all.filter((column) => isChosen(column) && isWritten(column));
   showChooser(all);
   const body = element("trials");

@@ -56,6 +56,7 @@ READ: dict[str, Callable[[Backend], Any]] = {
     "curves": lambda backend: [
         backend.curves(sweeps.SWEEP_ID),
         backend.curves(sweeps.SWEEP_ID, "train/loss", trials=2, points=3),
+        backend.curves(sweeps.SWEEP_ID, chosen=(1, 4, 99)),
         backend.curves(QUEUED),
     ],
     "result": lambda backend: backend.result(sweeps.SWEEP_ID),

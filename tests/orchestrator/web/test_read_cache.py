@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -143,6 +144,24 @@ def test_a_reader_does_not_wait_for_a_slow_build_if_there_is_an_older_report(tmp
     assert KeptReports(patience=60).get("s", 1, kept, write).read_text() == "new"
     reports._builder.shutdown()
     assert reports.get("s", 1, kept, write).read_text() == "new", "built meanwhile, and not again"
+
+
+def test_later_readers_do_not_wait_again_for_the_same_build(tmp_path: Path) -> None:
+    seconds = iter((0.0, 61.0, 62.0))
+    reports = KeptReports(patience=60.0, clock=lambda: next(seconds))
+    kept, go_on = tmp_path / "report.html", threading.Event()
+
+    def write() -> Path:
+        assert go_on.wait(60)
+        return kept
+
+    kept.write_text("old")
+    began = time.monotonic()
+    for _ in range(2):
+        assert reports.get("s", 1, kept, write).read_text() == "old"
+    assert time.monotonic() - began < 30
+    go_on.set()
+    reports._builder.shutdown()
 
 
 def test_a_report_that_cannot_be_built_is_an_error_each_time(tmp_path: Path) -> None:

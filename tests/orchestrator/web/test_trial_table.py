@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger.sweeps.records import TrialRecord
+from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.notes import NoteChange, change_note
+from orchestrator.ledger.sweeps.records import CurvePoint, TrialRecord
 from orchestrator.ledger.sweeps.standing import ValueSoFar
 from orchestrator.web.trial_table import TrialTable, columns_of, rows_of
 from tests import sweeps
+from tests.end_to_end import browser
 from tests.end_to_end.page import running
 from tests.orchestrator.web.server import Client
 
@@ -144,9 +148,50 @@ def test_the_api_filters_sorts_and_shows_metrics(reader: Client) -> None:
 def test_the_api_shows_the_curves_of_named_trials(reader: Client) -> None:
     found = reader.get(f"{SWEEP.removeprefix('/api/v1')}/curves?trial=1&trial=4")
     assert [curve["number"] for curve in found["curves"]] == [4, 1]
-    assert (found["total"], found["band"]["trials"]) == (8, 6)
+    assert (found["total"], found["band"]["trials"]) == (8, 8)
     last = found["curves"][0]
     assert (last["seconds"][-1], last["batch_size"]) == (pytest.approx(0.1 * sweeps.STEPS), 32)
     references = {(each["name"], each["value"]) for each in found["references"]}
     assert references == {("chance", 0.502), ("published", 0.899)}
     assert reader.get(f"{SWEEP.removeprefix('/api/v1')}/curves?metric=train/loss")["references"] == []
+
+
+def test_another_choice_of_trials_reads_their_reports_alone(
+    reader: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A filter of a large table would otherwise wait for the reports of all trials, after each change."""
+    path = f"{SWEEP.removeprefix('/api/v1')}/curves"
+    band = reader.get(f"{path}?trial=1")["band"]
+    read: list[str] = []
+    whole = Ledger.curves
+
+    def curves(self: Ledger, sweep_id: str, metrics: Sequence[str]) -> list[CurvePoint]:
+        read.append(sweep_id)
+        return whole(self, sweep_id, metrics)
+
+    monkeypatch.setattr(Ledger, "curves", curves)
+    found = reader.get(f"{path}?trial=2&trial=99")
+    assert ([curve["number"] for curve in found["curves"]], found["band"]) == ([2], band)
+    assert read == []
+
+
+def test_favourites_are_shown_filtered_and_sorted_by(client: Client) -> None:
+    path = f"{SWEEP.removeprefix('/api/v1')}/trials"
+
+    def numbers_of(where: str) -> list[int]:
+        return [row["number"] for row in client.get(f"{path}?where={where}")["trials"]]
+
+    assert not any(row["favourite"] for row in client.get(path)["trials"])
+    for number in (2, 5):
+        url = f"{SWEEP}/trials/{number}/note"
+        assert client.send("PATCH", url, "ada", body={"favourite": True}).status == 200
+    marked = client.get(f"{path}?where=favourite%20%3D%20true")
+    assert [row["number"] for row in marked["trials"]] == [2, 5]
+    assert all(row["favourite"] for row in marked["trials"])
+    assert numbers_of("favourite%20%3D%20true%20and%20state%20%3D%20pruned") == [5]
+    first = client.get(f"{path}?sort=favourite&descending=true&limit=2")["trials"]
+    assert {row["number"] for row in first} == {2, 5}
+    with client.workspace.ledger() as ledger:  # as by the command line, beside the service
+        asked = Asked("ada", "note", sweeps.SWEEP_ID, {})
+        change_note(ledger, sweeps.SWEEP_ID, marked["trials"][0]["key"], NoteChange(favourite=False), asked)
+    browser.until("the other one alone", lambda: numbers_of("favourite%20%3D%20true") == [5])
