@@ -25,8 +25,6 @@ import psutil
 from sqlalchemy import func, select
 
 from benchmarks.http_load import service
-from orchestrator import Sweep
-from orchestrator.api import user_admin
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.maintenance import collect_garbage
 from orchestrator.api.serving import running
@@ -110,7 +108,6 @@ def soak(
         every: Number of sweeps between two rows.
         pace: Minimum number of seconds between two submissions.
     """
-    _, token = user_admin.add("soak", "viewer", root=root)
     file, backend = temporary / "tiny.yaml", LocalBackend(root, temporary / "data")
     file.write_text(FILE)
     (temporary / "tiny.py").write_text(FUNCTION)
@@ -119,12 +116,11 @@ def soak(
         before = {name: os.environ.get(name) for name in own}
         os.environ.update(own)
         try:
-            with service(root) as address:
-                connected = Sweep.connect(address, token)
+            with service(root):
                 yield measured(root, temporary, 0, 0.0)
                 for number in range(1, sweeps + 1):
                     began = time.monotonic()
-                    ended(connected, backend.submit(file, profile=None, new=True).id)
+                    ended(backend, backend.submit(file, profile=None, new=True).id)
                     seconds = time.monotonic() - began
                     if number == 1 or number % every == 0:
                         yield measured(root, temporary, number, seconds)
@@ -203,7 +199,9 @@ def files_of(root: Path) -> list[str]:
 
 def measured(root: Path, temporary: Path, sweeps: int, seconds: float) -> Row:
     """Return the present resources of the service."""
-    found = running(root=root)
+    last = time.monotonic() + LONGEST_SECONDS
+    while (found := running(root=root)) is None and time.monotonic() < last:
+        time.sleep(POLL_SECONDS)
     assert found is not None, "the service runs"
     serving = psutil.Process(found.process.pid)
     others = [process for process in marked() if process.pid not in {serving.pid, os.getpid()}]

@@ -87,7 +87,7 @@ def test_three_sweeps_over_http_leave_no_handle_open(tmp_path: Path, temporary: 
     assert marked() == [], "no process is left"
     assert third.runs - before.runs == 9, "a run of each sweep and of each trial"
     assert removed.runs == before.runs
-    kept = {"audit", "ledger", "lease", "service_user"}  # who has done what, the service's lease, the user
+    kept = {"audit", "ledger", "lease"}  # who has done what, and the service's lease
     assert set(rows_of(root)) == kept
     assert not [name for name in files_of(root) if "tiny" in name]
 
