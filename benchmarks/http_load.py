@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import json
 import os
 import resource
 import subprocess
@@ -19,11 +20,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import NamedTuple
+from urllib.parse import quote, urlsplit
 
 import psutil
 
@@ -42,11 +44,63 @@ CONNECTIONS = 50
 REPORTS_A_SECOND = 1.0
 """Of each sweep."""
 
+ALONE_RATE, REST_SECONDS = 10.0, 5.0
+"""Rate of the requests of one kind, and seconds in which the processor time without requests is measured."""
 
-def paths(sweep_id: str) -> tuple[str, ...]:
-    """Return the requested paths, in turn."""
-    one = f"/sweeps/{sweep_id}"
-    return ("/sweeps", "/queue", one, f"{one}/trials?sort=value", f"{one}/curves", "/me")
+
+SHARE_OF_OTHERS = 10
+"""One in this many requests is none of those that the page sends."""
+
+
+class Request(NamedTuple):
+    """A request: its method, its path, and its body as JSON."""
+
+    method: str
+    path: str
+    body: object = None
+
+    def head(self, host: str, token: str) -> bytes:
+        """Return the bytes to send."""
+        content = b"" if self.body is None else json.dumps(self.body).encode()
+        lines = [
+            f"{self.method} {self.path} HTTP/1.1",
+            f"Host: {host}",
+            f"Authorization: Bearer {token}",
+            "Accept: application/json, text/event-stream",
+            *(["Content-Type: application/json"] if content else []),
+            f"Content-Length: {len(content)}",
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def of_page(sweep_id: str) -> dict[str, Request]:
+    """Return the requests of the page, by name."""
+    api, one = "/api/v1", f"/api/v1/sweeps/{sweep_id}"
+    paths = {
+        "sweeps": f"{api}/sweeps",
+        "queue": f"{api}/queue",
+        "sweep": one,
+        "trials": f"{one}/trials?sort=value",
+        "curves": f"{one}/curves",
+        "me": f"{api}/me",
+    }
+    return {name: Request("GET", path) for name, path in paths.items()}
+
+
+def others(sweep_id: str) -> dict[str, Request]:
+    """Return the requests of monitoring, agents and people's decisions, by name."""
+    one, query = f"/api/v1/sweeps/{sweep_id}", quote("SELECT state, count(*) FROM trials GROUP BY state")
+    call = {"name": "status", "arguments": {"sweep": sweep_id}}
+    return {
+        "metrics": Request("GET", "/metrics"),
+        "note": Request("PATCH", f"{one}/note", {"text": "looks good", "add": ["kept"]}),
+        "mcp status": Request(
+            "POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+        ),
+        "sql": Request("GET", f"/api/v1/sql?query={query}"),
+        "cost": Request("POST", "/api/v1/cost", {}),
+        "stop a trial": Request("POST", f"{one}/trials/8/stop"),
+    }
 
 
 @contextmanager
@@ -110,36 +164,45 @@ async def answer(reader: asyncio.StreamReader) -> int:
     return int(head.split()[1])
 
 
-async def requests(address: str, token: str, sweep_id: str, rate: float, seconds: float) -> list[float]:
-    """Send requests at a fixed rate, and return their latencies in seconds."""
-    parts, asked = urlsplit(address), paths(sweep_id)
-    due: asyncio.Queue[tuple[float, str] | None] = asyncio.Queue()
+async def requests(
+    address: str, token: str, asked: Iterable[Request], rate: float
+) -> tuple[list[float], int]:
+    """Send requests at a fixed rate.
+
+    Returns:
+        The latencies of those that were answered, in seconds, and the number of those that exceeded a limit
+        of the service, which runs few queries of a user at once.
+    """
+    parts = urlsplit(address)
+    due: asyncio.Queue[tuple[float, Request] | None] = asyncio.Queue()
     latencies: list[float] = []
+    limited = 0
 
     async def connection() -> None:
+        nonlocal limited
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         while (entry := await due.get()) is not None:
-            at, path = entry
-            head = (
-                f"GET /api/v1{path} HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
-            )
-            writer.write(head.encode())
+            at, request = entry
+            writer.write(request.head(parts.netloc, token))
             status = await answer(reader)
-            assert status == 200, (path, status)
-            latencies.append(time.monotonic() - at)
+            assert status in {200, 202, 429}, (request, status)
+            if status == 429:
+                limited += 1
+            else:
+                latencies.append(time.monotonic() - at)
         writer.close()
 
     async with asyncio.TaskGroup() as group:
         for _ in range(CONNECTIONS):
             group.create_task(connection())
         began = time.monotonic()
-        for number in range(int(rate * seconds)):
+        for number, request in enumerate(asked):
             at = began + number / rate
             await asyncio.sleep(max(0.0, at - time.monotonic()))
-            due.put_nowait((at, asked[number % len(asked)]))
+            due.put_nowait((at, request))
         for _ in range(CONNECTIONS):
             due.put_nowait(None)
-    return latencies
+    return latencies, limited
 
 
 async def watchers(
@@ -172,11 +235,20 @@ async def watchers(
 
 
 def processor_seconds(root: Path) -> float:
-    """Return the processor time that the service has used so far; other load changes it little."""
+    """Return the processor time of the service and its ended children; other load changes it little."""
     found = running(root=root)
     assert found is not None, "the service runs"
     times = psutil.Process(found.process.pid).cpu_times()
-    return float(times.user + times.system)
+    return float(times.user + times.system + times.children_user + times.children_system)
+
+
+def mixed(
+    page: Mapping[str, Request], rest: Mapping[str, Request], given: argparse.Namespace
+) -> Iterator[Request]:
+    """Yield the requests of the page in turn, and now and then one of the others."""
+    ours, theirs = itertools.cycle(page.values()), itertools.cycle(rest.values())
+    for number in range(int(given.rate * given.seconds)):
+        yield next(ours if number % SHARE_OF_OTHERS else theirs)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -194,7 +266,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         root = sweeps.filled(folder / "mlruns").root
-        _, token = user_admin.add("load", "viewer", root=root)
+        _, token = user_admin.add("load", "admin", root=root)
         with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
             for number in range(1, SWEEPS):
                 create_sweep(ledger, sweeps.sweep_record(id=f"copy-{number:08d}"))
@@ -208,19 +280,34 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--watchers", type=int, default=1000)
+    parser.add_argument("--each", type=int, default=100, help="requests of each kind that are sent alone")
     parser.add_argument("--drive", type=Path, help="only write the reports of all sweeps of this root")
     return parser.parse_args()
 
 
 def measure(given: argparse.Namespace, root: Path, address: str, token: str, sweep_id: str) -> None:
-    """Send the requests and open the streams, and print both tables."""
-    asyncio.run(requests(address, token, sweep_id, 10.0, 3.0))
-    before = processor_seconds(root)
-    latencies = asyncio.run(requests(address, token, sweep_id, given.rate, given.seconds))
+    """Send the requests and open the streams, and print the tables."""
+    page, rest = of_page(sweep_id), others(sweep_id)
+    asyncio.run(requests(address, token, [*page.values(), *rest.values()], 3.0))
+    before, loads = processor_seconds(root), os.getloadavg()[0]
+    latencies, limited = asyncio.run(requests(address, token, mixed(page, rest, given), given.rate))
     used = (processor_seconds(root) - before) / given.seconds
-    print(f"{len(latencies)} requests at {given.rate:g} a second, {used:.0%} of a core")
+    sent = f"{len(latencies)} requests at {given.rate:g} a second, and {limited} over a limit"
+    print(f"{sent}: {used:.0%} of a core, load {loads:.1f}")
     for share in (0.5, 0.9, 0.99, 1.0):
         print(f"  {share:4.0%}  {1000.0 * quantile(latencies, share):7.1f} ms")
+    idle = processor_seconds(root)
+    time.sleep(REST_SECONDS)
+    idle = (processor_seconds(root) - idle) / REST_SECONDS
+    print(f"one kind at {ALONE_RATE:g} a second; processor time without the {idle:.1%} of a core between")
+    for name, request in {**page, **rest}.items():
+        before, began = processor_seconds(root), time.monotonic()
+        alone, limited = asyncio.run(requests(address, token, [request] * given.each, ALONE_RATE))
+        spent = processor_seconds(root) - before - idle * (time.monotonic() - began)
+        times = [1000.0 * quantile(alone, share) for share in (0.5, 0.99)]
+        cost = 1000.0 * spent / given.each
+        spread = f"{times[0]:7.1f} ms at 50 %, {times[1]:7.1f} ms at 99 %, {limited} over a limit"
+        print(f"  {name:14} {cost:7.1f} ms of processor, {spread}", flush=True)
     if given.watchers:
         before = processor_seconds(root)
         served, spreads = asyncio.run(watchers(address, token, sweep_id, given.watchers, given.seconds))

@@ -148,11 +148,11 @@ class TrialBoard:
     def best(self) -> tuple[str, float] | None:
         """Return the key and value of the best trial that can be chosen in the end, or None.
 
-        Candidates and unfinished trials count, pruned ones only if no other trial has a value, and failed
-        ones never. At the end this is the trial that `ledger.selection.best_of_sweep` returns, if any.
+        Candidates and unfinished trials count, pruned and failed ones never. At the end this is the trial
+        that `ledger.selection.best_of_sweep` returns, if any.
         """
         known = self._known()
-        return self._first({key: known[key] for key in known if self._states[key] != "PRUNED"} or known)
+        return self._first({key: known[key] for key in known if self._states[key] != "PRUNED"})
 
     @property
     def best_so_far(self) -> tuple[str, float] | None:

@@ -15,7 +15,7 @@ from urllib.error import URLError
 
 import pytest
 
-from benchmarks.soak_http import marked, soak
+from benchmarks.soak_http import files_of, marked, rows_of, soak
 from tests.end_to_end.commands import Commands, wait_for
 from tests.end_to_end.test_script_runs import free_port
 
@@ -79,11 +79,17 @@ def train(trial):
 
 
 def test_three_sweeps_over_http_leave_no_handle_open(tmp_path: Path, temporary: Path) -> None:
-    first, second, third = soak(tmp_path / "mlruns", temporary, 3, 1, pace=0.0)
+    root = tmp_path / "mlruns"
+    before, first, second, third, removed = soak(root, temporary, 3, 1)
     assert third.sweeps == 3
     assert third.handles <= second.handles + 2 <= first.handles + 10
     assert third.threads <= second.threads + 2
     assert marked() == [], "no process is left"
+    assert third.runs - before.runs == 9, "a run of each sweep and of each trial"
+    assert removed.runs == before.runs
+    kept = {"audit", "ledger", "lease"}  # who has done what, and the service's lease
+    assert set(rows_of(root)) == kept
+    assert not [name for name in files_of(root) if "tiny" in name]
 
 
 def test_a_sweep_ends_while_thousands_of_connections_are_kept_open(

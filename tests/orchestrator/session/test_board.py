@@ -107,14 +107,15 @@ def test_a_retry_that_is_removed_before_it_is_due_is_not_popped() -> None:
     assert [retries.pop(now=0.0) for _ in range(3)] == ["s-0", "s-2", None]
 
 
-def test_a_pruned_trial_is_the_best_only_while_no_other_one_has_a_value() -> None:
+def test_a_pruned_trial_is_never_the_best_one() -> None:
+    """Nothing would be left to choose, and to confirm, at the end of a search whose trials are all pruned."""
     records = [sweeps.trial(number, "RUNNING") for number in range(2)]
     live = board([])
     for record in records:
         live.enter(record.key, "RUNNING")
     live.score(records[0], 0.9)
     live.enter(records[0].key, "PRUNED")
-    assert live.best == (records[0].key, 0.9)
+    assert live.best is None
     live.score(records[1], 0.5)
     assert live.best == (records[1].key, 0.5)
 

@@ -271,3 +271,18 @@ def test_an_exempt_trial_is_not_replaced_in_a_population(sessions: Sessions) -> 
     ask(sessions, sweep, number(worse), "exempt")
     session.check_limits()
     assert not session.exploit(worse.trial_key, 10, [better.trial_key])
+
+
+def test_a_search_whose_trials_were_all_stopped_ends_without_confirmations(sessions: Sessions) -> None:
+    """A pruned trial is never chosen, so there is nothing to confirm."""
+    sweep = sessions.sweep(1, "confirm: {seeds: 1}\n")
+    session = sessions.open(sweep, capacity=1)
+    only = launch(session)
+    session.reported(only.attempt_id, outcome(only, 10, 0.5))
+    ask(sessions, sweep, 0)
+    session.check_limits()
+    session.completed(only.attempt_id)
+    assert ended(sessions, sweep, 0).state == "PRUNED"
+    assert session.next_assignment() is None
+    assert session.finished
+    assert sessions.open(sweep).finished, "for the next driver, too"
