@@ -255,7 +255,7 @@ def covered(pairs: np.ndarray, comparisons: int) -> np.ndarray:
 @pytest.mark.parametrize("draw", [unimodal, bimodal, skewed])
 @pytest.mark.parametrize("seeds", [4, 5, 6, 7])
 def test_intervals_of_differences_have_their_confidence(draw: Draw, seeds: int) -> None:
-    """Of arms whose distributions differ by a shift at most; of four seeds that solve a task or not, 99.1 %."""
+    """Of arms whose distributions differ by a shift at most; of four bimodal seeds, 99.1 %."""
     drawn = draw(np.random.default_rng(10), (RUNS, 2, seeds))
     assert 0.94 <= covered(drawn, 1).mean() <= (0.99 if seeds > 4 else 0.992)
 
