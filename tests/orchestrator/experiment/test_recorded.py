@@ -8,6 +8,7 @@ from pathlib import Path
 from orchestrator.experiment import experiment_results
 from orchestrator.experiment.experiment_page import _ends
 from orchestrator.experiment.verdict import RULES, interval
+from orchestrator.report.noise import Sample
 from orchestrator.report.statistics import MeanEstimate, estimated, median_interval
 
 FILES = sorted((Path(__file__).parents[3] / "docs" / "experiments").glob("*.json"))
@@ -28,7 +29,9 @@ def test_intervals_of_recorded_results_stay_within_their_bounds() -> None:
             least, most = arm.sample(kept.metric).bounds
             bounded += least == 0.0
             found = [median_interval(arm.values)[:2], estimated(arm.sample(kept.metric)), _ends(kept, arm)]
-            found += [median_interval(values)[:2] for values in arm.lengths.values()]
+            for values in arm.lengths.values():
+                bounds = Sample.of("", values, [], "", arm.lengths_metric).bounds
+                assert _is_within(median_interval(values)[:2], *bounds), (file.name, arm.name)
             for ends in found:
                 pair = (ends.low, ends.high) if isinstance(ends, MeanEstimate) else ends
                 assert pair is None or _is_within(pair, least, most), (file.name, arm.name, pair)
