@@ -45,6 +45,7 @@ from orchestrator.ledger.sweeps.records import (
 )
 from orchestrator.ledger.sweeps.selection import order
 from orchestrator.ledger.sweeps.standing import HistoryPoint, spent
+from orchestrator.report.published import is_as_published
 
 Item = TypeVar("Item")
 
@@ -226,7 +227,8 @@ def shown_metrics(ledger: Ledger, record: SweepRecord) -> list[str]:
 def references(record: SweepRecord, metric: str) -> list[ReferenceValue]:
     """Return the values with which a metric can be compared: of a constant answer, and published ones.
 
-    A published result of the test split counts for the metric of the same name on validation.
+    A published result of the test split counts for the metric of the same name on validation. It is left out
+    where data, size or training of the sweep are not the published ones.
 
     Args:
         record: Record of the sweep.
@@ -238,7 +240,7 @@ def references(record: SweepRecord, metric: str) -> list[ReferenceValue]:
         found.append(
             ReferenceValue("chance" if metric.endswith("accuracy") else "constant answer", float(chance))
         )
-    published = record.document.get("published") or {}
+    published = (record.document.get("published") or {}) if is_as_published(record, {}) else {}
     for name in dict.fromkeys((metric, metric.replace("val/", "test/", 1))):
         if isinstance(value := published.get(name), int | float):
             found.append(ReferenceValue("published", float(value)))

@@ -308,7 +308,9 @@ def doubts(results: ExperimentResults, arm: ArmResult) -> tuple[str, ...]:
     names = []
     if arm.chance is not None:
         mean = float(np.mean(arm.values))
-        if not _is_above(_ends(arm) or (mean, mean), (arm.chance, arm.chance), maximize=results.maximize):
+        if not _is_above(
+            _ends(results, arm) or (mean, mean), (arm.chance, arm.chance), maximize=results.maximize
+        ):
             names.append(CHANCE)
     for control in results.arms:
         is_control = control.name != arm.name and control.about.startswith(f"{MEMORYLESS} on ")
@@ -327,13 +329,15 @@ def _is_established(results: ExperimentResults, arm: ArmResult, control: ArmResu
     scored = results.metric in SCORED
     if not scored or (own.scores is not None and other.scores is not None):
         return ordering(own, other, maximize=results.maximize, scored=scored).winner == arm.name
-    ends, limits = _ends(arm), _ends(control)
+    ends, limits = _ends(results, arm), _ends(results, control)
     return ends is not None and limits is not None and _is_above(ends, limits, maximize=results.maximize)
 
 
-def _ends(arm: ArmResult) -> Interval | None:
-    """Return the interval of an arm's mean, with the noise of test examples if it is known."""
-    return arm.interval or interval(arm.values)
+def _ends(results: ExperimentResults, arm: ArmResult) -> Interval | None:
+    """Return the interval of an arm's mean within its bounds, with the noise of test examples if known."""
+    ends = arm.interval or interval(arm.values)
+    least, most = arm.sample(results.metric).bounds
+    return None if ends is None else (max(least, ends[0]), min(most, ends[1]))
 
 
 def _is_above(ends: Interval, limits: Interval, *, maximize: bool) -> bool:

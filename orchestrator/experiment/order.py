@@ -23,7 +23,8 @@ class Ordering:
 
     Attributes:
         mean: Difference of the means.
-        low: Lower end of its interval, simultaneous for `comparisons`; None if no noise is known.
+        low: Lower end of its interval, simultaneous for `comparisons`; None if no noise is known, or if there
+            are too few seeds.
         high: Upper end.
         p: Two-sided p value of this difference alone, not corrected; None if it cannot be tested.
         winner: Name of the arm that is better if this is the only comparison, or None.
@@ -90,19 +91,18 @@ def ordering(
         return Ordering(mean, None, None, None, None, "a single seed has no noise to compare with", ())
     measured, exact = _paired(first, second) if paired else _unpaired(first, second)
     tail = (1 - CONFIDENCE) / 2 / comparisons
-    p = max(measured.p_value(), exact)
-    low, high = measured.interval(tail)
-    has_noise = low != high
+    p = max(measured.p_value(), exact.p)
+    low, high = _interval(measured, exact, tail, most=1.0 if first.share else math.inf)
     leads = first if (measured.mean > 0) == maximize else second
     return Ordering(
         mean=measured.mean,
-        low=low if has_noise else None,
-        high=high if has_noise else None,
+        low=low,
+        high=high,
         p=p,
         winner=leads.name if p <= 1 - CONFIDENCE else None,
         reason="",
         sources=("paired seeds",) if paired else measured.sources,
-        detectable=detectable(measured, tail) if has_noise else None,
+        detectable=detectable(measured, tail) if any(each.value for each in measured.variances) else None,
         comparisons=comparisons,
     )
 
@@ -119,21 +119,62 @@ def _unlike(first: Sample, second: Sample, *, scored: bool) -> str:
     return ""
 
 
-def _unpaired(first: Sample, second: Sample) -> tuple[Measured, float]:
+@dataclass(frozen=True, eq=False)
+class _Exact:
+    """An exact test: values of seeds (N,), weights of all exchanges (K, N), and 1 for the first arm (N,)."""
+
+    values: np.ndarray
+    weights: np.ndarray
+    moved: np.ndarray
+
+    @property
+    def p(self) -> float:
+        """Two-sided p value that the arms have one distribution."""
+        return float(_exact_p(self.values, self.weights))
+
+    def interval(self, tail: float) -> tuple[float, float] | None:
+        """Return all shifts of the first arm that the test does not reject, or None if they are unbounded.
+
+        An exchange goes at least as far as the measured values up to some shift, which is linear in both.
+        """
+        differences, parts = self.weights @ self.values, self.weights @ self.moved
+        others = parts < 1 - 1e-9
+        shifts = np.sort((differences[0] - differences[others]) / (1 - parts[others]))
+        needed = math.floor(tail * len(parts)) + 1 - int(np.sum(~others))
+        return (float(shifts[needed - 1]), float(shifts[-needed])) if needed > 0 else None
+
+
+def _interval(
+    measured: Measured, exact: _Exact, tail: float, *, most: float
+) -> tuple[float | None, float | None]:
+    """Return the interval that holds what either test does not reject, within -`most` and `most`.
+
+    Both ends are None if the exact test has no bounds, as for three seeds of each arm, and for equal seeds.
+    """
+    (low, high), ends = measured.interval(tail), exact.interval(tail)
+    if low is None or high is None or ends is None or low == high:
+        return None, None
+    return max(-most, min(low, ends[0])), min(most, max(high, ends[1]))
+
+
+def _unpaired(first: Sample, second: Sample) -> tuple[Measured, _Exact]:
     """Return the difference of two arms, with the noise of their examples if both have scores."""
-    exact = float(exchange_p(first.values, second.values))
+    both = np.concatenate([first.values, second.values])
+    moved = np.arange(len(both)) < first.seeds
+    exact = _Exact(both, _exchanges(first.seeds, second.seeds), moved.astype(float))
     if first.scores is not None and second.scores is not None:
         return difference_of(first, second), exact
     mean, noise = first.mean - second.mean, (_variance(first.values), _variance(second.values))
     return Measured(mean, mean, noise, None), exact
 
 
-def _paired(first: Sample, second: Sample) -> tuple[Measured, float]:
+def _paired(first: Sample, second: Sample) -> tuple[Measured, _Exact]:
     """Return the mean difference by seed."""
     both = min(first.seeds, second.seeds)  # fewer than asked for while an arm is being measured
     differences = first.values[:both] - second.values[:both]
     mean = float(np.mean(differences))
-    return Measured(mean, mean, (_variance(differences),), None), float(flip_p(differences))
+    exact = _Exact(differences, _flips(both), np.ones(both))
+    return Measured(mean, mean, (_variance(differences),), None), exact
 
 
 def _variance(values: np.ndarray) -> Variance:

@@ -389,8 +389,16 @@ def _published(sides: SideBySide) -> TitledTable:
 def _cell(sides: SideBySide, layer: str, task: str) -> str:
     matching = [result for result in sides.results if (result.layer, result.task) == (layer, task)]
     best = [measured(result) + ("" if result.comparable else " *") for result in matching] or ["–"]
-    printed = [_printed(figure) for figure in figures(layer, task)]
-    return " / ".join(best) + (f"; published {', '.join(printed)}" if printed else "; nothing published")
+    known = figures(layer, task)
+    if known and not _is_as_published(sides, layer, task):
+        return " / ".join(best)
+    printed = ", ".join(_printed(figure) for figure in known)
+    return " / ".join(best) + (f"; published {printed}" if printed else "; nothing published")
+
+
+def _is_as_published(sides: SideBySide, layer: str, task: str) -> bool:
+    """Return True if a result of a layer on a task compares with published ones, so that they are printed."""
+    return any(result.comparable for result in sides.results if (result.layer, result.task) == (layer, task))
 
 
 def measured(result: SweepResult) -> str:
@@ -415,15 +423,14 @@ def _unprinted(figure: Figure) -> str:
 
 
 def _sources(sides: SideBySide) -> list[str]:
-    layers = {result.layer for result in sides.results}
-    tasks = {result.task for result in sides.results}
     lines = [
         f"[{number}] {figure.source}" + (f": {figure.note}" if figure.note else "") + _unprinted(figure)
         for number, figure in enumerate(FIGURES, start=1)
-        if figure.layer in layers and figure.task in tasks
+        if _is_as_published(sides, figure.layer, figure.task)
     ]
     if not all(result.comparable for result in sides.results):
         lines.append(
-            "An asterisk (*) marks other data, another network or training, which cannot be compared."
+            "An asterisk (*) marks other data, another network or training, which cannot be compared;"
+            " published figures are printed only beside results that can."
         )
     return lines

@@ -44,6 +44,7 @@ class Sample:
         scores: Score of each example by seed, shape (S, n), with means `values`; None if not recorded.
         data: Digest of the data; samples with equal digests have the same examples in the same order.
         share: Whether scores of examples are shares of correct answers, between 0 and 1.
+        positive: Whether no score can be below 0, such as that of a squared error.
     """
 
     name: str
@@ -51,6 +52,12 @@ class Sample:
     scores: np.ndarray | None
     data: str
     share: bool
+    positive: bool = False
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest possible value of a mean."""
+        return 0.0 if self.share or self.positive else -math.inf, 1.0 if self.share else math.inf
 
     @classmethod
     def of(
@@ -72,6 +79,7 @@ class Sample:
             scores=np.array(known) if len(known) == len(values) else None,
             data=data,
             share=metric.startswith("test/accuracy"),
+            positive=metric in SCORED or metric.startswith(("test/loss", "hidden_norm/", "seconds/")),
         )
 
     @property

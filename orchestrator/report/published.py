@@ -14,6 +14,7 @@ from importlib.resources import files
 from math import isclose
 from typing import Any
 
+from orchestrator.ledger.sweeps.records import SweepRecord
 from trainables.data.comparable import other_options
 from trainables.layers import LAYERS
 from trainables.tasks import TASKS
@@ -148,6 +149,30 @@ def departures(layer: str, document: Mapping[str, Any], params: Mapping[str, Any
         for name, wanted in sections.items()
         for line in other_options(*_compared(wanted, values(name, document, params), document["search"]))
     )
+
+
+def obstacles(sweep: SweepRecord, params: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the differences of a sweep from the published setting; its profile where none is published.
+
+    Args:
+        sweep: Record of the sweep.
+        params: Hyperparameters of the trial that represents it; empty before there is one.
+    """
+    document = sweep.document
+    layer = params.get("layer", document.get("model", {}).get("layer"))
+    found = departures(str(layer), document, params)
+    if found is None:
+        return (f"profile {sweep.profile}",) if sweep.profile else ()
+    return found
+
+
+def is_as_published(sweep: SweepRecord, params: Mapping[str, Any]) -> bool:
+    """Return True if published figures belong beside a sweep: same data, network and training.
+
+    Sweeps of functions and commands have no data of ours, so only their profile counts.
+    """
+    is_own = "trainable" in sweep.document or bool(sweep.facts.get("comparable", False))
+    return is_own and not obstacles(sweep, params)
 
 
 def values(section: str, document: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:

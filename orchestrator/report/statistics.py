@@ -105,11 +105,11 @@ class _Pair:
 
 
 def estimated(sample: Sample) -> MeanEstimate:
-    """Return the mean of a sample with its interval, clipped to [0, 1] for shares."""
-    measured = mean_of(sample)
+    """Return the mean of a sample with its interval, clipped to the bounds of its values."""
+    measured, (least, most) = mean_of(sample), sample.bounds
     low, high = measured.interval((1 - CONFIDENCE) / 2)
-    if sample.share and low is not None and high is not None:
-        low, high = max(0.0, low), min(1.0, high)
+    if low is not None and high is not None:
+        low, high = max(least, low), min(most, high)
     return MeanEstimate(measured.mean, low, high, measured.sources)
 
 
@@ -159,9 +159,15 @@ def _pairs(samples: Sequence[Sample], tail: float, several: int) -> list[_Pair]:
             sources=each.sources,
         )
         for index, ((first, second), each) in enumerate(zip(pairs, measured, strict=True))
-        for low, high in [each.interval(tail)]
+        for low, high in [_within(each.interval(tail), 1.0 if first.share else math.inf)]
     ]
     return [_Pair(*each) for each in zip(pairs, measured, differences, strict=True)]
+
+
+def _within(ends: tuple[float | None, float | None], most: float) -> tuple[float | None, float | None]:
+    """Return the interval of a difference of values that lie between 0 and `most`."""
+    low, high = ends
+    return None if low is None else max(-most, low), None if high is None else min(most, high)
 
 
 def holm(p_values: Sequence[float], comparisons: int) -> list[float]:

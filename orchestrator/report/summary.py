@@ -48,7 +48,7 @@ from orchestrator.report.history import (
     result_on_test,
     seed_results,
 )
-from orchestrator.report.published import departures
+from orchestrator.report.published import is_as_published, obstacles
 from orchestrator.study.race import SURE, chance_of_leader
 from trainables import checkpoint as saved_files
 from trainables.cost import SIZES, Cost
@@ -236,7 +236,8 @@ class Summary:
         memoryless: Test result of the best trial without recurrence, or None if it was not evaluated.
         further: Test metric on further test splits, such as `test/accuracy_x2`, one value per seed.
         published_source: Paper and table of the published results, or None.
-        published: Published results by metric.
+        published: Published results by metric; empty where data, size or training are not the published ones,
+            so that no page or report shows a figure that the sweep cannot be compared with.
         as_published: Numbers of the trials that have the published values.
         matched: Sizes chosen by `model.match` in words, or None.
         states: Number of trials of the search by state.
@@ -341,6 +342,7 @@ def summarise(history: History) -> Summary:
     front = history.front()
     rows = _leaderboard(history, front)
     chosen = _chosen(history, rows)
+    params = {} if chosen is None else chosen.row.params
     return Summary(
         sweep_id=sweep.id,
         task=sweep.task,
@@ -355,7 +357,7 @@ def summarise(history: History) -> Summary:
         data_source=sweep.data_source,
         data_digest=sweep.data_digest,
         comparable=bool(facts.get("comparable", False)),
-        departures=_departures(history, {} if chosen is None else chosen.row.params),
+        departures=obstacles(sweep, params),
         note=str(facts.get("note", "")),
         chance=dict(facts.get("chance", {})),
         examples=document.get("evaluate", {}).get("examples"),
@@ -374,7 +376,11 @@ def summarise(history: History) -> Summary:
         memoryless=_memoryless(history, rows),
         further=_further(history),
         published_source=source,
-        published={name: float(value) for name, value in published.items()},
+        published=(
+            {name: float(value) for name, value in published.items()}
+            if is_as_published(sweep, params)
+            else {}
+        ),
         as_published=tuple(trial.number for trial in search if source and trial.repeats == source),
         matched=chosen_sizes(document),
         states=dict(Counter(trial.state for trial in search)),
@@ -475,14 +481,6 @@ def _memoryless(history: History, rows: Sequence[LeaderboardRow]) -> SeedResult 
     row = row_of_memoryless(_kind(history.sweep.document), rows)
     trials = (trial for trial in history.trials if row is not None and trial.key == row.key)
     return next((result_on_test(history, trial, test_metric(history.metric)) for trial in trials), None)
-
-
-def _departures(history: History, params: Mapping[str, Any]) -> tuple[str, ...]:
-    sweep, document = history.sweep, history.sweep.document
-    changed = departures(str(params.get("layer", _kind(document))), document, params)
-    if changed is None:
-        return (f"profile {sweep.profile}",) if sweep.profile else ()
-    return changed
 
 
 def _kind(document: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from orchestrator.report.statistics import CONFIDENCE, compared
 
 
 def sample(name: str, *values: float, scores: np.ndarray | None = None) -> Sample:
-    return Sample(name, np.array(values), scores, "feed", share=True)
+    return Sample(name, np.array(values), scores, "feed", share=False)
 
 
 def test_without_examples_it_is_welchs_test() -> None:
@@ -88,17 +88,49 @@ def test_the_detectable_difference_is_established_as_often_as_promised(paired: b
 
 def test_paired_seeds_are_compared_by_their_differences() -> None:
     """The system that a seed draws varies by far more than the arms differ."""
-    first = sample("a", 1.0, 5.0, 9.0, 14.0, 3.0, 8.0)
-    second = sample("b", 1.5, 5.6, 9.4, 14.7, 3.5, 8.6)
+    first = sample("a", 1.0, 5.0, 9.0, 14.0, 3.0, 8.0, 2.0)
+    second = sample("b", 1.5, 5.6, 9.4, 14.7, 3.5, 8.6, 2.1)
     expected = ttest_rel(first.values, second.values)
     ends = expected.confidence_interval(CONFIDENCE)
     measured = ordering(first, second, maximize=False, paired=True)
-    assert expected.pvalue < 2 / 2**6
-    assert measured.p == pytest.approx(2 / 2**6)
-    assert (measured.low, measured.high) == pytest.approx((ends.low, ends.high))
+    assert expected.pvalue < 2 / 2**7
+    assert measured.p == pytest.approx(2 / 2**7)
+    assert measured.low is not None
+    assert measured.high is not None
+    assert measured.low <= ends.low
+    assert measured.high >= ends.high
     assert (measured.winner, measured.sources) == ("a", ("paired seeds",))
     assert ordering(first, second, maximize=False).winner is None
     assert ordering(sample("a", 1.0), second, maximize=False, paired=True).winner is None
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_holds_the_shifts_that_are_not_rejected(paired: bool, seed: int) -> None:
+    """Both ends are where the p value of the shifted arm crosses the level."""
+    rng = np.random.default_rng(seed)
+    first, second = rng.normal(size=8), np.where(rng.random(8) < 0.5, 0.0, 1.0) + 1e-3 * rng.normal(size=8)
+    found = ordering(sample("a", *first), sample("b", *second), maximize=True, paired=paired)
+    assert found.low is not None
+    assert found.high is not None
+    for end, outwards in ((found.low, -1e-6), (found.high, 1e-6)):
+        out, inside = (
+            ordering(sample("a", *first - end - by), sample("b", *second), maximize=True, paired=paired).p
+            for by in (outwards, -outwards)
+        )
+        assert out is not None
+        assert inside is not None
+        assert out <= 1 - CONFIDENCE < inside
+
+
+def test_a_difference_of_shares_has_an_interval_within_their_bounds() -> None:
+    values = [np.array([1.0, 0.0, 1.0, 0.9, 0.0]), np.array([0.0, 0.1, 0.0, 0.0, 0.9])]
+    both = [Sample(name, own, None, "", share=True) for name, own in zip("ab", values, strict=True)]
+    free = [replace(own, share=False) for own in both]
+    bounded, unbounded = (ordering(*pair, maximize=True) for pair in (both, free))
+    assert unbounded.high is not None
+    assert unbounded.high > 1
+    assert (bounded.low, bounded.high) == (unbounded.low, 1.0)
 
 
 @pytest.mark.parametrize(("maximize", "winner"), [(True, "b"), (False, "a")])
@@ -110,11 +142,12 @@ def test_the_better_side_is_that_of_the_file(maximize: bool, winner: str) -> Non
 
 def test_several_comparisons_share_the_confidence_of_the_interval() -> None:
     """The p value is that of the difference alone, which its family corrects."""
-    first, second = sample("a", 1.0, 1.1, 1.2, 1.1), sample("b", 1.4, 1.5, 1.6, 1.5)
+    first, second = sample("a", *[1.0, 1.1, 1.2, 1.1] * 2), sample("b", *[1.4, 1.5, 1.6, 1.5] * 2)
     one = ordering(first, second, maximize=True)
     many = ordering(first, second, maximize=True, comparisons=10)
     assert many.p == one.p
     assert (one.comparisons, many.comparisons) == (1, 10)
+    assert ordering(first, second, maximize=True, comparisons=1000).low is None, "no exchange is so rare"
     assert one.low is not None
     assert many.low is not None
     assert many.low < one.low

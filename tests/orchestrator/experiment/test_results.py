@@ -366,8 +366,8 @@ def test_undetermined_claims_are_counted_apart(
         line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1")
     )
     assert open_ones == (
-        "| table-1 | benchmarks | 5 | 7 | not reproduced (2), no difference is established (2), seeds or noise"
-        " lie across (1) |"
+        "| table-1 | benchmarks | 5 | 7 | not reproduced (2), no difference is established (2), seeds or"
+        " noise lie across (1) |"
     )
     counted = "| undetermined | not comparable | not reproduced | refuted | reproduced | confirmed |"
     assert counted in publishing.index(tmp_path)

@@ -152,7 +152,7 @@ def test_the_api_shows_the_curves_of_named_trials(reader: Client) -> None:
     last = found["curves"][0]
     assert (last["seconds"][-1], last["batch_size"]) == (pytest.approx(0.1 * sweeps.STEPS), 32)
     references = {(each["name"], each["value"]) for each in found["references"]}
-    assert references == {("chance", 0.502), ("published", 0.899)}
+    assert references == {("chance", 0.502)}  # the published figure is of another size
     assert reader.get(f"{SWEEP.removeprefix('/api/v1')}/curves?metric=train/loss")["references"] == []
 
 
