@@ -1,4 +1,4 @@
-"""The shipper delivers a real ledger's outbox through a real child to a real MLflow, despite faults."""
+"""The shipper delivers a real ledger through a real child to a real MLflow, despite faults."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note
 from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import Event, Pending
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
-from orchestrator.tracking import child
+from orchestrator.tracking import child, events
 from orchestrator.tracking.database import connect
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
@@ -78,7 +79,7 @@ def _stored(folder: Path) -> dict[str, int]:
     return points_by_run(f"sqlite:///{folder / 'mlflow.db'}")
 
 
-EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 61, "0001": 61, "0002": 63}
+EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 67, "0001": 67, "0002": 69}
 
 
 def test_everything_arrives_once_although_a_child_is_killed(
@@ -95,9 +96,79 @@ def test_everything_arrives_once_although_a_child_is_killed(
     sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     shipper.nudge()
     assert shipper.drain(20) == 0
-    assert _stored(tmp_path) == {**EVERYTHING, "0003": 61}
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 67}
     shipper.close()
     assert _children() == []
+
+
+def test_a_point_that_was_sent_but_not_recorded_is_sent_again_and_stored_once(
+    shipper: Shipper, lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver may be killed between the answer of the child and the commit of the positions."""
+    record, lost = lease.writer.delivered, list[int]()
+
+    def fail_once(pending: Pending, batch: int = 0) -> None:
+        if pending.reports and not lost:
+            lost.append(batch)
+            raise OSError("killed")
+        record(pending, batch)
+
+    monkeypatch.setattr(lease.writer, "delivered", fail_once)
+    shipper.start()
+    assert shipper.drain(60) == 0
+    assert lost
+    assert _stored(tmp_path) == EVERYTHING
+
+
+def _saved(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.glob("mlflow.db*")}
+
+
+@pytest.mark.parametrize("lost", ["everything", "the newest points", "an end"])
+def test_an_mlflow_that_was_emptied_or_restored_gets_everything_again(
+    lease: Lease, tmp_path: Path, new_mlflow: NewDatabase, caplog: pytest.LogCaptureFixture, lost: str
+) -> None:
+    database = f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+    def deliver() -> None:
+        with closing(_shipper(lease, tmp_path)) as shipper:
+            shipper.start()
+            assert shipper.drain(60) == 0
+
+    attempt = sweeps.start_trial(lease.writer, sweeps.trial(3), tmp_path)
+    deliver()
+    older = {} if lost == "everything" else _saved(tmp_path)
+    if lost == "the newest points":
+        lease.writer.record_report(attempt.id, 10_000, {"val/accuracy": 0.5})
+    else:
+        lease.writer.end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 40, [ended_of(3)])
+    deliver()
+    complete = points_by_run(database), _statuses(database)
+    for file in tmp_path.glob("mlflow.db*"):
+        file.unlink()
+    for file, content in older.items():
+        file.write_bytes(content)
+    if not older:
+        new_mlflow(tmp_path)
+    else:
+        assert (points_by_run(database), _statuses(database)) != complete
+    caplog.clear()
+    deliver()
+    assert "MLflow has lost records of" in caplog.text
+    assert (points_by_run(database), _statuses(database)) == complete
+    caplog.clear()
+    deliver()
+    assert "MLflow has lost records of" not in caplog.text
+
+
+def ended_of(number: int) -> Event:
+    return events.trial_ended(sweeps.trial(number).key, "PRUNED", None, 40, 0.5, 1_790_000_900_000)
+
+
+def _statuses(uri: str) -> dict[str, str]:
+    client = connect(uri)
+    found = client.search_runs([each.experiment_id for each in client.search_experiments()])
+    return {run.data.tags.get("trial.key", "the sweep"): run.info.status for run in found}
 
 
 @pytest.mark.slow
@@ -110,7 +181,7 @@ def test_a_hung_child_is_replaced(shipper: Shipper, lease: Lease, tmp_path: Path
     assert shipper.drain(60) == 0
     shipper.close()
     assert not hung.is_running()
-    assert _stored(tmp_path) == {**EVERYTHING, "0003": 61}
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 67}
 
 
 def test_undelivered_events_wait_for_the_next_driver(
@@ -217,8 +288,10 @@ class Taker:
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        asked = {"sweep_id": sweeps.SWEEP_ID} if document is None else {"batch": document["batch"]}
-        return {**asked, "created": {}, "refused": []}
+        if document is not None:
+            return {"batch": document["batch"], "created": {}, "refused": []}
+        runs = {run: run for run in (sweeps.SWEEP_ID, *(sweeps.trial(number).key for number in range(3)))}
+        return {"sweep_id": sweeps.SWEEP_ID, "created": runs, "batch": 0, "lost": 0}
 
     def end(self, seconds: float) -> None:
         pass
@@ -235,14 +308,14 @@ def test_the_backlog_is_counted_once_however_many_batches_it_has(lease: Lease, t
         "checkout",
         lambda connection, *_: connection.set_trace_callback(statements.append),
     )
-    batches = -(-lease.writer.ledger.backlog(sweeps.SWEEP_ID) // 4)
+    batches = -(-len(lease.writer.ledger.pending(sweeps.SWEEP_ID, 100).events) // 4)
     shipper = _shipper(lease, tmp_path, batch=4, begin=lambda destination: Taker())
     statements.clear()
     shipper.start()
     assert shipper.drain(60) == 0
     shipper.close()
     reads = [statement for statement in statements if "FROM outbox" in statement and "SELECT" in statement]
-    assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 3
+    assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 1
     assert sum("count(" in read for read in reads) == 1, "by `drain`, which returns the number"
 
 
@@ -255,10 +328,10 @@ class Stranger(Taker):
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        return {"created": {}, "refused": [], **self._named}
+        return {"created": {}, "refused": [], "lost": 0, **self._named}
 
 
-@pytest.mark.parametrize(("sweep_id", "batch"), [("another-sweep", 0), (sweeps.SWEEP_ID, 1)])
+@pytest.mark.parametrize(("sweep_id", "batch"), [("another-sweep", 0), (sweeps.SWEEP_ID, 2)])
 def test_the_answer_to_another_batch_marks_nothing_as_delivered(
     lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture, sweep_id: str, batch: int
 ) -> None:
