@@ -270,7 +270,7 @@ class Flushed:
         self.flush()
 
     def flush(self) -> None:
-        """Note which reports, events and references to checkpoints are durable: those that are committed now."""
+        """Note what is durable, because it is committed now: reports, events, references to checkpoints."""
         if not self._database.is_server:
             reports = self._database.rows("SELECT 'metrics', trial_key, step FROM report")
             events = self._database.rows("SELECT kind, run, at_ms FROM outbox")
@@ -291,8 +291,9 @@ class Flushed:
         for event in events if not self._database.is_server else ():
             kind, run, at_ms = event["kind"], event["run"], event["at_ms"]
             is_of_report = kind == "metrics" and (kind, run, event["payload"]["step"]) in self._told
+            is_note = "note.tags" in event["payload"].get("tags", ())  # durable when it was acknowledged
             require(
-                is_of_report or (kind, run, at_ms) in self._told,
+                is_of_report or is_note or (kind, run, at_ms) in self._told,
                 "flushed",
                 f"{kind} of {run} are sent to MLflow, and a loss of power may undo what they tell",
             )
