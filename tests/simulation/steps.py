@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.assignment import Outcome
 from orchestrator.session.limits import ALLOWED_RETRIES
+from orchestrator.tracking.events import milliseconds
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
@@ -272,9 +273,9 @@ class Flushed:
     def flush(self) -> None:
         """Note what is durable, because it is committed now: reports, events, references to checkpoints."""
         if not self._database.is_server:
-            reports = self._database.rows("SELECT 'metrics', trial_key, step FROM report")
-            events = self._database.rows("SELECT kind, run, at_ms FROM outbox")
-            self._told = frozenset([*reports, *events])
+            reports = self._database.rows("SELECT trial_key, at FROM report")
+            events = self._database.rows("SELECT run, at_ms FROM outbox")
+            self._told = frozenset([*((key, milliseconds(at)) for key, at in reports), *events])
             self._checkpoints = frozenset(
                 path for (path,) in self._database.rows("SELECT path FROM checkpoint")
             )
@@ -290,10 +291,9 @@ class Flushed:
         """Check that what is about to leave for MLflow is durable."""
         for event in events if not self._database.is_server else ():
             kind, run, at_ms = event["kind"], event["run"], event["at_ms"]
-            is_of_report = kind == "metrics" and (kind, run, event["payload"]["step"]) in self._told
             is_note = "note.tags" in event["payload"].get("tags", ())  # durable when it was acknowledged
             require(
-                is_of_report or is_note or (kind, run, at_ms) in self._told,
+                is_note or (run, at_ms) in self._told,
                 "flushed",
                 f"{kind} of {run} are sent to MLflow, and a loss of power may undo what they tell",
             )
