@@ -131,7 +131,8 @@ def held(sqlite_url: str) -> Iterator[Ledger]:
     ledger = Ledger.open(sqlite_url)
     create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
     for number in range(2):
-        writer(ledger).record_mlflow_runs({complete(ledger, number): f"run-{number}"})
+        key = complete(ledger, number)
+        writer(ledger).record_mlflow_runs({key: f"run-{number}"})
     yield ledger
     ledger.close()
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import psutil
@@ -29,6 +33,8 @@ from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child, events
 from orchestrator.tracking.database import connect
+from orchestrator.tracking.deliver import Deadline, serve
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
@@ -101,8 +107,47 @@ def test_everything_arrives_once_although_a_child_is_killed(
     assert _children() == []
 
 
+class InThisProcess:
+    """Delivers to a real MLflow in a thread of this process, which has imported MLflow."""
+
+    def __init__(self, destination: Mapping[str, Any]) -> None:
+        self._questions, self._answers = SimpleQueue[dict[str, Any] | None](), SimpleQueue[dict[str, Any]]()
+        first = dict(destination)
+        until = Deadline(first.pop("until"), System())
+        self._thread = threading.Thread(target=self._main, args=(Destination(**first), until), daemon=True)
+        self._thread.start()
+
+    def _main(self, destination: Destination, until: Deadline) -> None:
+        sink = MlflowSink(destination, until.check)
+        for _ in serve(sink, until, self._questions.get, self._answers.put):
+            pass
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        if document is not None:
+            self._questions.put(json.loads(json.dumps(document)))
+        return self._answers.get(timeout=seconds)
+
+    def end(self, seconds: float) -> None:
+        self._questions.put(None)
+        self._thread.join()
+
+    def kill(self) -> None:
+        pass
+
+
+PATIENT = replace(QUICK, silence=60.0)
+
+
+def deliver(lease: Lease, folder: Path) -> None:
+    with closing(_shipper(lease, folder, pace=PATIENT, begin=InThisProcess)) as shipper:
+        shipper.start()
+        assert shipper.drain(120) == 0
+
+
 def test_a_point_that_was_sent_but_not_recorded_is_sent_again_and_stored_once(
-    shipper: Shipper, lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver may be killed between the answer of the child and the commit of the positions."""
     record, lost = lease.writer.delivered, list[int]()
@@ -114,61 +159,51 @@ def test_a_point_that_was_sent_but_not_recorded_is_sent_again_and_stored_once(
         record(pending, batch)
 
     monkeypatch.setattr(lease.writer, "delivered", fail_once)
-    shipper.start()
-    assert shipper.drain(60) == 0
+    deliver(lease, tmp_path)
     assert lost
     assert _stored(tmp_path) == EVERYTHING
 
 
-def _saved(folder: Path) -> dict[Path, bytes]:
-    return {file: file.read_bytes() for file in folder.glob("mlflow.db*")}
+def _copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
 
 
 @pytest.mark.parametrize("lost", ["everything", "the newest points", "an end"])
 def test_an_mlflow_that_was_emptied_or_restored_gets_everything_again(
     lease: Lease, tmp_path: Path, new_mlflow: NewDatabase, caplog: pytest.LogCaptureFixture, lost: str
 ) -> None:
-    database = f"sqlite:///{tmp_path / 'mlflow.db'}"
-
-    def deliver() -> None:
-        with closing(_shipper(lease, tmp_path)) as shipper:
-            shipper.start()
-            assert shipper.drain(60) == 0
-
+    database, older = tmp_path / "mlflow.db", tmp_path / "older" / "mlflow.db"
+    older.parent.mkdir()
     attempt = sweeps.start_trial(lease.writer, sweeps.trial(3), tmp_path)
-    deliver()
-    older = {} if lost == "everything" else _saved(tmp_path)
+    deliver(lease, tmp_path)
+    if lost == "everything":
+        new_mlflow(older.parent)
+    else:
+        _copy(database, older)
     if lost == "the newest points":
         lease.writer.record_report(attempt.id, 10_000, {"val/accuracy": 0.5})
     else:
         lease.writer.end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 40, [ended_of(3)])
-    deliver()
-    complete = points_by_run(database), _statuses(database)
-    for file in tmp_path.glob("mlflow.db*"):
-        file.unlink()
-    for file, content in older.items():
-        file.write_bytes(content)
-    if not older:
-        new_mlflow(tmp_path)
-    else:
-        assert (points_by_run(database), _statuses(database)) != complete
-    caplog.clear()
-    deliver()
-    assert "MLflow has lost records of" in caplog.text
-    assert (points_by_run(database), _statuses(database)) == complete
-    caplog.clear()
-    deliver()
-    assert "MLflow has lost records of" not in caplog.text
+    deliver(lease, tmp_path)
+    complete = _stored(tmp_path), _statuses(database)
+    _copy(older, database)
+    assert _statuses(database) != complete[1] or _stored(tmp_path) != complete[0]
+    for is_lost in (True, False):
+        caplog.clear()
+        deliver(lease, tmp_path)
+        assert ("MLflow has lost records of" in caplog.text) == is_lost
+        assert (_stored(tmp_path), _statuses(database)) == complete
 
 
 def ended_of(number: int) -> Event:
     return events.trial_ended(sweeps.trial(number).key, "PRUNED", None, 40, 0.5, 1_790_000_900_000)
 
 
-def _statuses(uri: str) -> dict[str, str]:
-    client = connect(uri)
-    found = client.search_runs([each.experiment_id for each in client.search_experiments()])
-    return {run.data.tags.get("trial.key", "the sweep"): run.info.status for run in found}
+def _statuses(database: Path) -> dict[str, str]:
+    query = "SELECT t.value, r.status FROM runs r JOIN tags t USING (run_uuid) WHERE t.key = 'trial.key'"
+    with closing(sqlite3.connect(database)) as connection:
+        return dict(connection.execute(query).fetchall())
 
 
 @pytest.mark.slow
