@@ -6,7 +6,7 @@ Each method is idempotent: run twice, it changes nothing more and emits no event
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import update_wrapper
 from operator import itemgetter
@@ -715,7 +715,7 @@ def _supersede(
     unused, kept = _keep_checkpoints(tx, trial.key, checkpoints)
     if stored is not None:
         # Under another root a checkpoint has another path, and is the same one in the store.
-        urls = sorted({stored(folder) for folder in unused} - {stored(folder) for folder in kept})
+        urls = sorted({stored(folder) for folder in unused} - {stored(Path(path)) for path in kept})
         _delete_later(tx, trial.sweep_id, urls, now)
     return unused
 
@@ -731,7 +731,7 @@ class _Folders(NamedTuple):
     """Folders of a trial's checkpoints after a change, with and without rows that refer to them."""
 
     unused: tuple[Path, ...]
-    kept: tuple[Path, ...]
+    kept: Collection[str]
 
 
 def _keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> _Folders:
@@ -747,7 +747,7 @@ def _keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointR
     tx.insert(CHECKPOINTS, *(row for key, row in after.items() if key in kept and row != before.get(key)))
     in_use = {row.path for row in kept.values()}
     unused = {row.path for row in (*before.values(), *new)} - in_use
-    return _Folders(*(tuple(map(Path, sorted(paths))) for paths in (unused, in_use)))
+    return _Folders(tuple(map(Path, sorted(unused))), in_use)
 
 
 def _superseded(checkpoints: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
