@@ -130,9 +130,8 @@ def held(sqlite_url: str) -> Iterator[Ledger]:
     """Return a ledger with two finished trials."""
     ledger = Ledger.open(sqlite_url)
     create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
-    for number in range(2):
-        key = complete(ledger, number)
-        writer(ledger).record_mlflow_runs({key: f"run-{number}"})
+    keys = [complete(ledger, number) for number in range(2)]
+    writer(ledger).record_mlflow_runs({key: f"run of {key}" for key in keys})
     yield ledger
     ledger.close()
 
