@@ -26,8 +26,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from orchestrator.ledger.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
 SPACE = """
@@ -145,9 +148,10 @@ class Service:
         if state != "ENDED" and code is None:
             return None
         now = time.time()
-        ((left,),) = self.rows("select count(*) from outbox where sweep_id = ? and not delivered", sweep_id)
+        with closing(Ledger.open(f"sqlite:///{self.root}/sweeps.db")) as ledger:
+            left = ledger.backlog(sweep_id)
         assert code == 0, (self.folder / "output").read_text()
-        assert not left, f"{left} events wait for MLflow"
+        assert not left, f"{left} records wait for MLflow"
         return now
 
     def digest(self, sweep_id: str) -> str:

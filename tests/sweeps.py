@@ -307,7 +307,7 @@ def start_trial(writer: SweepWriter, done: TrialRecord, folder: Path) -> Attempt
     attempt = writer.start_attempt(waiting.key)
     for row in reports(done):
         saved = [checkpoint(done, _saved(folder, done))] if row.step == done.best_step else []
-        writer.record_report(attempt.id, row.step, row.metrics, saved, events=[events.points(row)], at=row.at)
+        writer.record_report(attempt.id, row.step, row.metrics, saved, at=row.at)
     return attempt
 
 

@@ -290,14 +290,14 @@ class _Delivery:
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        """Mark the commit that put the last event of a batch in the outbox."""
-        if document is not None and "batch" in document:
-            key = {"seq": document["batch"]}
+        """Mark the newest commit that wrote a report or an event of a batch."""
+        if document is not None and "events" in document:
+            sent = {_identity(event) for event in document["events"]}
             commits = [
                 entry.number
                 for entry in backup.entries(self._log)
-                for table, row_key, row in entry.changes
-                if table == "outbox" and row_key == key and row is not None and "payload" in row
+                for table, _, row in entry.changes
+                if row is not None and _written(table, row) in sent
             ]
             _mark("delivered", commits[-1])
         return {"created": {}, "refused": []}
@@ -307,6 +307,20 @@ class _Delivery:
 
     def kill(self) -> None:
         """Do nothing: there is no process."""
+
+
+def _identity(event: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the trial and the step of a report's event, else the kind, the run and the time of an event."""
+    if event["kind"] == "metrics":
+        return event["run"], event["payload"]["step"]
+    return event["kind"], event["run"], event["at_ms"]
+
+
+def _written(table: str, row: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the identity of the event that a new row gives, or None."""
+    if table == "report":
+        return row["trial_key"], row["step"]
+    return (row["kind"], row["run"], row["at_ms"]) if table == "outbox" and "payload" in row else None
 
 
 def _complete(sessions: Sessions, session: Session, tell: Callable[[], None]) -> None:

@@ -59,7 +59,6 @@ from orchestrator.ledger.schema import RECOVERY_LOCK, ledger_id, lock_folder, mi
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
-    POINTS,
     UNFINISHED_TRIAL,
     AttemptRecord,
     CheckpointRecord,
@@ -67,6 +66,7 @@ from orchestrator.ledger.sweeps.records import (
     EvaluationRecord,
     Event,
     OutboxRow,
+    Pending,
     ReportRecord,
     Role,
     SweepRecord,
@@ -84,6 +84,7 @@ from orchestrator.ledger.tables import (
     REPORT,
     SWEEP,
     TRIAL,
+    UNDELIVERED_REPORT,
 )
 from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
@@ -321,15 +322,27 @@ class Ledger:
         row = self._one(MLFLOW_RUNS, _ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
         return None if row is None else row.run_id
 
-    def pending(self, sweep_id: str, limit: int) -> list[OutboxRow]:
-        """Flush the ledger, and return at most `limit` of the oldest undelivered events."""
+    def pending(self, sweep_id: str, limit: int, reports: int | None = None) -> Pending:
+        """Flush the ledger, and return what MLflow lacks, or a first part of it.
+
+        Args:
+            sweep_id: ID of the sweep.
+            limit: Maximum number of events. If there are more, no report is returned: they may start its run.
+            reports: Maximum number of reports; `limit` if None.
+        """
+        # The reports are read first: whatever starts their runs is then among the events.
+        most = limit if reports is None else reports
+        reported = self._all(REPORTS, _PENDING_REPORTS, sweep_id=sweep_id, limit=most)
         rows = [opened(OUTBOX, row) for row in self._read(_PENDING, sweep_id=sweep_id, limit=limit)]
-        if rows:
+        if len(rows) == limit:
+            reported = []
+        if rows or reported:
             self.flush()
-        return [
+        events = [
             OutboxRow(row["seq"], Event(row["kind"], row["run"], row["payload"], row["at_ms"]))
             for row in rows
         ]
+        return Pending(events, reported)
 
     def description(self, sweep_id: str) -> str:
         """Return the description that the newest event gives the run of a sweep, or ''."""
@@ -344,13 +357,13 @@ class Ledger:
         rows = [opened(OUTBOX, row) for row in self._read(_MODELS, sweep_id=sweep_id)]
         return sorted({row["payload"]["name"] for row in rows})
 
-    def kept_points(self, sweep_id: str) -> list[Event]:
-        """Return the points in the outbox."""
-        rows = [opened(OUTBOX, row) for row in self._read(_KEPT_POINTS, sweep_id=sweep_id)]
-        return [Event(row["kind"], row["run"], row["payload"], row["at_ms"]) for row in rows]
+    def mlflow_batch(self, sweep_id: str) -> int:
+        """Return the number of the newest batch of a sweep that MLflow has; 0 without one."""
+        row = self._one(MLFLOW_RUNS, _ONE_MLFLOW_RUN, sweep_id=sweep_id, run=sweep_id)
+        return 0 if row is None else int(row.position)
 
     def backlog(self, sweep_id: str) -> int:
-        """Return the number of undelivered events and notes."""
+        """Return the number of undelivered reports, events and notes."""
         [(count,)] = self._read(_BACKLOG, sweep_id=sweep_id)
         return int(count)
 
@@ -650,8 +663,19 @@ _DELETIONS = (
 )
 _UNDELIVERED = (OUTBOX.c.sweep_id == _OF_SWEEP) & ~OUTBOX.c.delivered
 _PENDING = select(*OUTBOX.columns).where(_UNDELIVERED).order_by(OUTBOX.c.seq).limit(bindparam("limit"))
+_PENDING_REPORTS = (
+    select(*REPORT.columns)
+    .select_from(UNDELIVERED_REPORT)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .order_by(TRIAL.c.role, TRIAL.c.number, REPORT.c.at)  # as an index does: many reports of few runs
+    .limit(bindparam("limit"))
+)
 _BACKLOG = select(
     select(func.count()).where(_UNDELIVERED).scalar_subquery()
+    + select(func.count())
+    .select_from(UNDELIVERED_REPORT)
+    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .scalar_subquery()
     + select(func.count())
     .where(NOTE.c.sweep_id == _OF_SWEEP, NOTE.c.delivered < NOTE.c.revision)
     .scalar_subquery()
@@ -666,4 +690,3 @@ _TAGS_OF_RUN = (
     .order_by(OUTBOX.c.seq)
 )
 _MODELS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == "model")
-_KEPT_POINTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == _OF_SWEEP, OUTBOX.c.kind == POINTS)

@@ -20,6 +20,7 @@ from sqlalchemy import (
     Table,
     Text,
     event,
+    func,
 )
 
 METADATA = MetaData()
@@ -97,6 +98,7 @@ REPORT = Table(
     Column("metrics", Text, nullable=False),
     Column("at", Float(53), nullable=False),
     Column("row_digest", BigInteger, nullable=False),
+    Index("report_by_time", "trial_key", "at"),
     sqlite_with_rowid=False,
 )
 
@@ -149,9 +151,21 @@ MLFLOW_RUN = Table(
     Column("run", Text, primary_key=True),
     Column("run_id", Text, nullable=False),
     Column("number", BigInteger, nullable=False),
+    Column("position", Float(53), nullable=False),
     Column("row_digest", BigInteger, nullable=False),
 )
-"""MLflow's ID of the one run that gets the events of `run`, and the number of the token that recorded it."""
+"""MLflow's ID of the one run that gets what happens to `run`, the number of the token that recorded it, and
+what MLflow has of it: the fields of `sweeps.records.MlflowRunRecord`."""
+
+_POSITION = func.coalesce(MLFLOW_RUN.c.position, 0.0)
+UNDELIVERED_REPORT = TRIAL.outerjoin(
+    MLFLOW_RUN, (MLFLOW_RUN.c.sweep_id == TRIAL.c.sweep_id) & (MLFLOW_RUN.c.run == TRIAL.c.key)
+).join(
+    REPORT,
+    # The time of the trial's newest report spares a look at the reports of every trial without news.
+    (TRIAL.c.reported_at > _POSITION) & (REPORT.c.trial_key == TRIAL.c.key) & (REPORT.c.at > _POSITION),
+)
+"""Trials with each of their reports that MLflow lacks."""
 
 # The tables below hold no results: their rows have no digests and are not in the logs of the backup.
 

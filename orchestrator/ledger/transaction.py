@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from sqlalchemy import (
-    ARRAY,
-    BigInteger,
     Connection,
     Delete,
     Insert,
     Select,
     Table,
     Update,
-    any_,
     bindparam,
     delete,
     func,
@@ -127,18 +123,6 @@ class Transaction:
             rows = [{"seq": last + index, **row} for index, row in enumerate(rows, 1)]
         self._insert(OUTBOX, rows)
 
-    def forget(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Delete selected rows of the outbox."""
-        olds = [verified(OUTBOX, row) for row in rows]
-        if olds:
-            seqs = [old["seq"] for old in olds]
-            if self._is_file:
-                execute(self.connection, _FORGET_IN_FILE, {"key_seqs": json.dumps(seqs)})
-            else:
-                execute(self.connection, _FORGET, {"key_seqs": seqs})
-        for old in olds:
-            self._record(OUTBOX, old, None, -1, -old["row_digest"])
-
     def mark(self, rows: Sequence[Sequence[Any]], *, delivered: bool) -> None:
         """Mark selected rows of the outbox as delivered or undelivered."""
         olds = [verified(OUTBOX, row) for row in rows]
@@ -206,12 +190,6 @@ def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
 
 # With its columns named, so that one statement marks many rows.
 _MARK = statements(OUTBOX).update.values(delivered=bindparam("delivered"), row_digest=bindparam("row_digest"))
-# One text for any number of rows: a connection keeps each statement that it has run, and one of 500 numbers
-# takes 20 KiB.
-_FORGET = delete(OUTBOX).where(OUTBOX.c.seq == any_(bindparam("key_seqs", type_=ARRAY(BigInteger))))
-_FORGET_IN_FILE = delete(OUTBOX).where(
-    OUTBOX.c.seq.in_(select(func.json_each(bindparam("key_seqs")).table_valued("value").c.value))
-)
 _LAST_EVENT = select(func.coalesce(func.max(OUTBOX.c.seq), 0))
 _COUNT = (
     sqlite.insert(TALLY)

@@ -19,7 +19,6 @@ from orchestrator.ledger.sweeps.records import (
     CheckpointKind,
     CheckpointRecord,
     Extension,
-    ReportRecord,
     TrialRecord,
     TrialState,
     attempt_number,
@@ -546,15 +545,13 @@ def _commit(
     key = trial_key_of(attempt_id)
     kinds: list[CheckpointKind] = ["last", "best"] if best else ["last"]
     at = writer.next_report_at()
-    # The event has the report's time, so that it can be made again from the report.
-    report = ReportRecord(key, outcome.step, attempt_id, outcome.metrics, at)
     noted = [] if outcome.logged is None else events.logged(key, outcome.logged, events.milliseconds(at))
     return writer.record_report(
         attempt_id,
         outcome.step,
         outcome.metrics,
         checkpoints=[_checkpoint_row(key, outcome, kind) for kind in kinds],
-        events=[*([events.points(report), *events.first_report(report)] if outcome.metrics else []), *noted],
+        events=noted,
         node=outcome.node,
         stored=store.urls_under(url),
         at=at,

@@ -7,17 +7,19 @@ than the first report of most trials.
 
     in   {"NAME": "value", ...}
     in   {"uri": ..., "artifacts": ..., "experiment": ..., "sweep_id": ..., "runs": {...}, "until": ...}
-    out  {"sweep_id": ..., "created": {run: run id, ...}, "notes": ["The run of ... has been restored", ...]}
+    out  {"sweep_id": ..., "created": {run: run id, ...}, "batch": 6, "lost": 0,
+          "notes": ["The run of ... has been restored", ...]}
     in   {"batch": 7, "events": [{"kind": ..., "run": ..., "payload": ..., "at_ms": ...}, ...], "until": ...}
     out  {"batch": 7, "created": {run: run id, ...}}
     in   {"batch": 7, "recorded": true}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
-Every answer names its sweep or its batch, so that it cannot be taken for another one. Runs that the ledger
-does not know are created first. They are deleted again if the ledger refuses to record them because another
-driver has taken the lease. `until` is the end of the lease, by a clock that continues while the machine is
-suspended; nothing is written after it. Any error ends the process; the shipper then starts another one and
-sends the batch again. The end of stdin also ends the process.
+`batch` and `lost` of the first answer are the newest batch that MLflow has, and the number of runs that it
+has lost. Every answer names its sweep or its batch, so that it cannot be taken for another one. Runs that the
+ledger does not know are created first. They are deleted again if the ledger refuses to record them because
+another driver has taken the lease. `until` is the end of the lease, by a clock that continues while the
+machine is suspended; nothing is written after it. Any error ends the process; the shipper then starts another
+one and sends the batch again. The end of stdin also ends the process.
 
 The process also records the load of its machine, which is that of the driver: processor, memory, disk,
 network and GPUs become `system/...` metrics of the sweep's run, with one point every 30 seconds.
@@ -97,7 +99,8 @@ def serve(
         read: Function that returns the next document of the driver, or None at the end.
         answer: Function that sends a document to the driver.
     """
-    answer({"sweep_id": sink.sweep_id, "created": sink.recreated, "notes": sink.notes})
+    found = {"batch": sink.batch, "lost": sink.lost, "notes": sink.notes}
+    answer({"sweep_id": sink.sweep_id, "created": sink.recreated, **found})
     while (batch := read()) is not None:
         until.at = batch["until"]
         events = [Event(**event) for event in batch["events"]]
@@ -111,6 +114,7 @@ def serve(
             sink.delete(created)
             return
         refused = sink.apply(events)
+        sink.finish(batch["batch"])
         answer({"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
         yield batch["batch"]
 

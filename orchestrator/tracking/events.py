@@ -41,7 +41,6 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import (
     DESCRIPTION,
-    POINTS,
     UNFINISHED_TRIAL,
     CheckpointRecord,
     EvaluationRecord,
@@ -182,7 +181,7 @@ def _start(name: str, started_ms: int, tags: Mapping[str, str]) -> dict[str, Any
 
 def metrics(run: str, step: int, values: Mapping[str, float], at_ms: int) -> Event:
     """Add one point to each curve of a run. Equal `at_ms` make a repeated point idempotent."""
-    return Event(POINTS, run, {"step": int(step), "values": curves(values)}, at_ms)
+    return Event("metrics", run, {"step": int(step), "values": curves(values)}, at_ms)
 
 
 def points(row: ReportRecord | EvaluationRecord) -> Event:
@@ -190,11 +189,11 @@ def points(row: ReportRecord | EvaluationRecord) -> Event:
     return metrics(row.trial_key, row.step, row.metrics, milliseconds(row.at))
 
 
-def first_report(row: ReportRecord) -> list[Event]:
-    """Return the events of values that only the first report of a trial has; none for another report.
+def of_report(row: ReportRecord) -> list[Event]:
+    """Return the events of a report; the same row always gives the same events.
 
-    Sizes become tags of the trial's run, such as `size/parameters`, and hidden-state norms before the first
-    step become points of step 0.
+    Of values that only the first report of a trial has, sizes become tags of the trial's run, such as
+    `size/parameters`, and hidden-state norms before the first step become points of step 0.
     """
     at_ms = milliseconds(row.at)
     sizes = {name: f"{value:.0f}" for name, value in row.metrics.items() if name in _SIZES}
@@ -203,12 +202,12 @@ def first_report(row: ReportRecord) -> list[Event]:
         for name, value in row.metrics.items()
         if name.startswith(INITIAL_NORM)
     }
-    found = [tags(row.trial_key, sizes, at_ms)] if sizes else []
-    return [*found, metrics(row.trial_key, 0, norms, at_ms)] if norms else found
+    first = [tags(row.trial_key, sizes, at_ms)] if sizes else []
+    return [points(row), *first, *([metrics(row.trial_key, 0, norms, at_ms)] if norms else [])]
 
 
 def curves(values: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics of a report to plot, without those of `first_report` and durations.
+    """Return the metrics of a report to plot, without sizes, first norms and durations.
 
     MLflow's pages get slower with every curve of a run. Names that are reserved for the service get a prefix.
     """

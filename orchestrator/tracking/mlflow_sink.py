@@ -10,6 +10,7 @@
   value), so a point that is sent twice is stored once.
 - A parameter keeps its first value, tags are set, artifacts are overwritten, and the last status is kept.
 - A version of a model is looked up by the digest of its checkpoint before it is created.
+- The number of the newest batch is a tag of the sweep's run. It shows what a restored database has.
 
 This module imports neither JAX nor Ray nor Optuna.
 """
@@ -54,6 +55,7 @@ _NO_EVENT = (KeyError, TypeError, ValueError)
 """Errors that `fold` raises for an invalid event."""
 
 _TOKEN = "sweep.token"
+_BATCH = "sweep.batch"
 _PARENT = "mlflow.parentRunId"
 _NOTE = "mlflow.note.content"
 
@@ -101,6 +103,8 @@ class MlflowSink:
         client: Client of MLflow; by default that of the destination.
 
     Attributes:
+        batch: Number of the newest batch that MLflow had at first, 0 if the number is missing.
+        lost: Number of recorded runs that MLflow did not have.
         recreated: ID of a new parent run, by the ID of the sweep, to record if the old one was lost.
         notes: Messages about repaired and lost runs.
     """
@@ -115,6 +119,7 @@ class MlflowSink:
         self._client = client or connect(destination.uri)
         self._runs: dict[str, str] = {}
         self._fresh: set[str] = set()
+        self.batch, self.lost = 0, 0
         self.recreated: dict[str, str] = {}
         self.notes: list[str] = []
         self._experiment = self._experiment_of_runs() or self._experiment_id()
@@ -162,6 +167,12 @@ class MlflowSink:
                     Refused(run, event.kind, reason) for event, reason in reasons if reason is not None
                 ]
         return refused
+
+    def finish(self, batch: int) -> None:
+        """Note in MLflow that all of a batch is written."""
+        if (run_id := self.sweep_run) is not None:
+            self._may_write()
+            self._client.set_tag(run_id, _BATCH, str(batch))
 
     def _proven_refusal(self, run: str, event: Event) -> str | None:
         """Write one event; return the reason if MLflow rejects it but accepts another write.
@@ -282,14 +293,17 @@ class MlflowSink:
         found = {run: back for run, run_id in missing.items() if (back := self._run(run_id)) is not None}
         kept |= found
         self._runs |= {run: str(stored.info.run_id) for run, stored in kept.items()}
+        if (own := kept.get(self._to.sweep_id)) is not None:
+            number = own.data.tags.get(_BATCH, "")
+            self.batch = int(number) if number.isdecimal() else 0  # a person can change it
         if kept and self._to.sweep_id not in self._runs:
             self.recreated[self._to.sweep_id] = self._create(RunUpdate(self._to.sweep_id))
         for run, stored in kept.items():
             self._put_right(run, stored)
-        if lost := len(missing) - len(found):
-            text = f"MLflow has lost {lost} of {len(self._to.runs)} runs of {self._to.sweep_id}"
-            how = "what is delivered creates them again, and `recover --mlflow` delivers everything"
-            self.notes.append(f"{text}: {how}")
+        self.lost = len(missing) - len(found)
+        if self.lost:
+            text = f"MLflow has lost {self.lost} of {len(self._to.runs)} runs of {self._to.sweep_id}"
+            self.notes.append(f"{text}, which are created again")
 
     def _put_right(self, run: str, stored: Run) -> None:
         """Restore a recorded run if it was deleted, and its identifying tags."""

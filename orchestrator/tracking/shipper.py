@@ -1,9 +1,17 @@
-"""Delivery of the ledger's outbox, and of notes, to MLflow, in the background of a driver.
+"""Delivery of a sweep to MLflow, in the background of a driver: its reports, the ledger's outbox, and notes.
 
-A thread of the driver reads the outbox in order and hands batches to a child process (`deliver`), which
-acknowledges each written batch; only then are the rows marked as delivered. Events are delivered at least
-once and applied idempotently, so every point is stored exactly once. A child that dies, hangs or reports an
-error is replaced after an exponential backoff. Pending events stay in the ledger for the next driver.
+MLflow is a projection of the ledger. The points of a curve are made from the ledger's own reports: what
+MLflow has of a trial is a position, the time of the newest delivered report. What follows from no report,
+such as the start and the end of a run, tags and artifacts, is in the outbox.
+
+A thread of the driver reads what is pending and hands batches to a child process (`deliver`), which
+acknowledges each written batch; only then are the positions set and the events marked, in one commit.
+Everything is delivered at least once and applied idempotently, so every point is stored exactly once. A child
+that dies, hangs or reports an error is replaced after an exponential backoff. What is pending waits in the
+ledger for the next driver.
+
+The number of each batch is a tag of the sweep's run in MLflow, and in the ledger. An MLflow that has an older
+one, or has lost a run, was emptied or restored from a backup: it gets everything again.
 """
 
 from __future__ import annotations
@@ -23,18 +31,21 @@ from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import DESCRIPTION
 from orchestrator.process_secrets import redacted
 from orchestrator.tracking.child import DeliveryError, delivery_to
-from orchestrator.tracking.events import noted
+from orchestrator.tracking.events import noted, of_report
 
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 5.0
-"""Longest time between two reads of the outbox."""
+"""Longest time between two looks at the ledger."""
 
 _LOOK_SECONDS = 0.2
 """Time between two checks of whether a caller still waits."""
 
 GATHER_SHARE = 0.05
 """Time between two batches, as a share of the time for which a child has delivered."""
+
+REPORTS_AN_EVENT = 8
+"""Reports of a batch for each of its events: they cost MLflow one call for each run, not for each report."""
 
 _COUNT_SECONDS = 2.0
 """Longest time to count the pending events at the end of `drain`."""
@@ -97,7 +108,8 @@ class Shipper:
         tracking_uri: Tracking URI of MLflow.
         artifact_root: Root of the artifacts of a new experiment, or None to let a server choose it.
         pace: Timeouts.
-        batch: Largest number of events of a batch.
+        batch: Largest number of events of a batch, and of its reports after a failure; else a batch has up to
+            `REPORTS_AN_EVENT` times as many reports.
         begin: Function that starts the process that delivers to a destination.
     """
 
@@ -123,7 +135,7 @@ class Shipper:
         self._thread = self._system.thread(self._run, "mlflow-shipper")
         self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
-        self._seen, self._failures = 0, 0
+        self._seen, self._failures, self._number = 0, 0, 0
         self._last_error: str | None = None
         self._child: Delivery | None = None
 
@@ -132,7 +144,7 @@ class Shipper:
         self._thread.start()
 
     def nudge(self) -> None:
-        """Announce new events in the outbox."""
+        """Announce new reports or events."""
         with self._changed:
             self._news, self._idle = True, False
             self._changed.notify_all()
@@ -207,6 +219,11 @@ class Shipper:
         self._child = child = self._begin({**self._destination, **identity})
         try:
             first = self._answer(child, None, self._pace.awake, sweep_id=self._sweep_id)
+            self._number = self._ledger.mlflow_batch(self._sweep_id)
+            if first["batch"] < self._number or first["lost"]:
+                # Before new runs are recorded: a driver that is killed here finds the same.
+                _log.warning("MLflow has lost records of %s, and gets all of them again.", self._sweep_id)
+                self._writer.redeliver()
             self._writer.record_mlflow_runs(first["created"])
             for note in first.get("notes", ()):
                 _log.warning("%s.", note)
@@ -221,7 +238,10 @@ class Shipper:
         with self._changed:
             self._news = False
         began = self._system.monotonic()
-        rows = self._ledger.pending(self._sweep_id, self._batch)
+        most = self._batch if self._failures else REPORTS_AN_EVENT * self._batch
+        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=most)
+        rows, reports = waiting.events, waiting.reports
+        is_last = len(rows) < self._batch and len(reports) < most
         # These events replace a description; every other run exists once the outbox is empty.
         described = {row.event.run for row in rows if DESCRIPTION in row.event.payload.get("tags", ())}
         begun = described | {row.event.run for row in rows if row.event.kind == "start"}
@@ -231,21 +251,23 @@ class Shipper:
             if pending.note.target in begun
             or (pending.delivered < pending.revision and len(rows) < self._batch)
         ]
-        self._seen = len(rows) + len(notes)
+        self._seen = len(rows) + len(reports) + len(notes)
         if self._seen:
             self._lease.check()
-            events = [vars(row.event) for row in rows] + self._noted(notes)
-            number = rows[-1].seq if rows else 0
+            curves = [vars(event) for report in reports for event in of_report(report)]
+            events = [*(vars(row.event) for row in rows), *curves, *self._noted(notes)]
+            number = self._number + 1
             batch = {"batch": number, "events": events, "until": self._lease.ends_at}
             created = self._answer(child, batch, self._pace.silence, batch=number)["created"]
             recorded = {"batch": number, "recorded": self._recorded(created)}
             answer = self._answer(child, recorded, self._pace.silence, batch=number)
             for refusal in answer["refused"]:
                 _log.warning("MLflow rejects %(kind)s of %(run)s: %(reason)s", refusal)
-            self._writer.delivered([row.seq for row in rows])
+            self._writer.delivered(waiting, number)
+            self._number = number
             self._writer.notes_delivered({each.note.target: each.revision for each in notes})
             self._seen, self._failures, self._last_error = 0, 0, None
-        if len(rows) < self._batch:  # the outbox was empty; `nudge` announces later events
+        if is_last:  # `nudge` announces later events
             self._rest(_POLL_SECONDS)
             if not self._draining:
                 now = self._system.monotonic()

@@ -19,8 +19,6 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.ledger.sweeps.records import (
     UNFINISHED_TRIAL,
-    EvaluationRecord,
-    Event,
     ReportRecord,
     SweepRecord,
     TrialRecord,
@@ -30,7 +28,7 @@ from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import events
 from orchestrator.tracking.address import sqlite_path
-from orchestrator.tracking.events import chunks, is_number, legal_name
+from orchestrator.tracking.events import is_number, legal_name
 from orchestrator.tracking.mlflow_private import Point, StoredRuns, stored_runs
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.check import Finding
@@ -107,12 +105,8 @@ def _points(key: str, reported: set[Point], stored: Sequence[Point]) -> Iterator
         yield Finding(key, f"has {counted(len(repeated), 'repeated point')} in MLflow")
 
 
-POINTS_A_COMMIT = 500
-"""Number of points that one commit puts in the outbox again."""
-
-
 def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tuple[int, int]:
-    """Deliver every event of a sweep again; return the number of events, and the number still pending.
+    """Deliver a whole sweep again; return the number of records, and the number still pending.
 
     Args:
         ledger: Ledger of the sweep.
@@ -133,26 +127,9 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
 
 
 def put_back(writer: SweepWriter) -> int:
-    """Put every event of a sweep into the outbox again, and return their number; a shipper delivers them."""
-    count = writer.redeliver()
-    for some in chunks(removed_points(writer.ledger, writer.token.sweep_id), POINTS_A_COMMIT):
-        writer.add_events(some)
-        count += len(some)
-    return count
-
-
-def removed_points(ledger: Ledger, sweep_id: str) -> Iterator[Event]:
-    """Yield the points of a sweep that the outbox lacks, constructed from the rows that they repeat."""
-    kept = {_place(event) for event in ledger.kept_points(sweep_id)}
-    rows: list[ReportRecord | EvaluationRecord] = [*ledger.reports(sweep_id), *ledger.evaluations(sweep_id)]
-    for row in rows:
-        if _place(event := events.points(row)) not in kept:
-            yield event
-
-
-def _place(event: Event) -> tuple[str, int, tuple[str, ...]]:
-    """Return the run, the step and the curves of an event; an evaluation has the step of a report."""
-    return event.run, event.payload["step"], tuple(sorted(event.payload["values"]))
+    """Take all of a sweep for undelivered, and return the number of records; a shipper delivers them."""
+    writer.redeliver()
+    return writer.ledger.backlog(writer.token.sweep_id)
 
 
 def set_aside(paths: Paths) -> Path | None:

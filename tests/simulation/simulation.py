@@ -181,11 +181,17 @@ class _Simulation:
                 world.recover()
             by_person = process.code == 0 and world.database.count("stop_request") > 0
             if process.code == 0 and not by_person:
-                if not world.database.count("outbox WHERE NOT delivered"):
+                if not self._waiting_for_mlflow():
                     self._collect_garbage()
                     return
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)  # only MLflow is waited for
             kernel.sleep(pause)
+
+    def _waiting_for_mlflow(self) -> int:
+        """Return the number of events and reports that MLflow lacks."""
+        database = self._world.database
+        reports = "report JOIN mlflow_run ON run = trial_key WHERE at > position"
+        return database.count("outbox WHERE NOT delivered") or database.count(reports)
 
     def _collect_garbage(self) -> None:
         """Run `gc` in the end, and check that exactly what the ledger refers to is left."""

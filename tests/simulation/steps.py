@@ -6,10 +6,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from orchestrator.assignment import Outcome
 from orchestrator.ledger.sweeps.records import UserDecision
 from orchestrator.session.limits import ALLOWED_RETRIES
+from orchestrator.tracking.events import milliseconds
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
 from tests.simulation.kernel import Kernel, Process
@@ -320,14 +322,15 @@ class Flushed:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._sent, self._checkpoints = 0, frozenset[str]()
+        self._told, self._checkpoints = frozenset[tuple[Any, ...]](), frozenset[str]()
         self.flush()
 
     def flush(self) -> None:
-        """Note which events and which references to checkpoints are durable: those that are committed now."""
+        """Note what is durable, because it is committed now: reports, events, references to checkpoints."""
         if not self._database.is_server:
-            ((newest,),) = self._database.rows("SELECT max(seq) FROM outbox")
-            self._sent = newest or 0
+            reports = self._database.rows("SELECT trial_key, at FROM report")
+            events = self._database.rows("SELECT run, at_ms FROM outbox")
+            self._told = frozenset([*((key, milliseconds(at)) for key, at in reports), *events])
             self._checkpoints = frozenset(
                 path for (path,) in self._database.rows("SELECT path FROM checkpoint")
             )
@@ -339,13 +342,16 @@ class Flushed:
     def check(self, process: Process, written: list[str]) -> None:
         """Accept every commit: it is what follows from a commit that must wait for a flush."""
 
-    def deliver(self, seq: int) -> None:
-        """Check that an event which is about to leave for MLflow is durable."""
-        require(
-            self._database.is_server or seq <= self._sent,
-            "flushed",
-            f"event {seq} is sent to MLflow, and a loss of power may undo what it tells",
-        )
+    def deliver(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Check that what is about to leave for MLflow is durable."""
+        for event in events if not self._database.is_server else ():
+            kind, run, at_ms = event["kind"], event["run"], event["at_ms"]
+            is_note = "note.tags" in event["payload"].get("tags", ())  # durable when it was acknowledged
+            require(
+                is_note or (run, at_ms) in self._told,
+                "flushed",
+                f"{kind} of {run} are sent to MLflow, and a loss of power may undo what they tell",
+            )
 
     def delete(self, path: str) -> None:
         """Check that no durable row refers to a folder that is about to be deleted."""

@@ -7,7 +7,7 @@ created for one trial are two runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -54,14 +54,14 @@ class Mlflow:
     Attributes:
         runs: Runs by id.
         down: Whether it does not answer, or, half of the time, rejects requests as if they were at fault.
-        on_send: Function that is called with the number of the newest event whenever a driver sends some.
+        on_send: Function that is called with the events of a batch whenever a driver sends some.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.runs: dict[str, Run] = {}
         self.down = False
-        self.on_send: Callable[[int], None] = lambda seq: None
+        self.on_send: Callable[[Sequence[Mapping[str, Any]]], None] = lambda events: None
         self.locks: dict[str, Process] = {}
 
     def reach(self) -> None:
@@ -226,8 +226,8 @@ class Child:
         """Send a document, if there is one, and return the next answer."""
         self._kernel.point()
         if document is not None:
-            if "batch" in document:
-                self._server.on_send(document["batch"])
+            if "events" in document:
+                self._server.on_send(document["events"])
             self._questions.append(dict(document))
             self._kernel.send(self._asked)
         deadline = self._kernel.now + seconds

@@ -37,7 +37,17 @@ from orchestrator.ledger.people.shelf import check_not_deleted
 from orchestrator.ledger.row_backup import keep, keeping, renew
 from orchestrator.ledger.rows import storable
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SubmissionState
-from orchestrator.ledger.tables import NOTE, OUTBOX, OWNER, START_PAUSE, STOP_REQUEST, SUBMISSION, SWEEP
+from orchestrator.ledger.tables import (
+    NOTE,
+    OUTBOX,
+    OWNER,
+    START_PAUSE,
+    STOP_REQUEST,
+    SUBMISSION,
+    SWEEP,
+    TRIAL,
+    UNDELIVERED_REPORT,
+)
 from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
 
@@ -455,17 +465,18 @@ def paused_since(ledger: Ledger, clock: ClockSetting) -> float | None:
 
 
 def left_undelivered(ledger: Ledger) -> list[str]:
-    """Return the ended submissions with pending events or notes, the oldest first.
+    """Return the ended submissions with pending reports, events or notes, the oldest first.
 
     No other process delivers these.
     """
     events = exists().where(OUTBOX.c.sweep_id == SUBMISSION.c.sweep_id, ~OUTBOX.c.delivered)
+    reports = exists().select_from(UNDELIVERED_REPORT).where(TRIAL.c.sweep_id == SUBMISSION.c.sweep_id)
     notes = exists().where(
         NOTE.c.sweep_id == SUBMISSION.c.sweep_id,
         NOTE.c.delivered < NOTE.c.revision,
         SWEEP.c.id == NOTE.c.sweep_id,  # a sweep that has never begun has no run
     )
-    return _ended(ledger, or_(events, notes))
+    return _ended(ledger, or_(events, reports, notes))
 
 
 def has_ended(ledger: Ledger, sweep_id: str) -> bool:

@@ -11,10 +11,19 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.tables import LEASE, OUTBOX, SUBMISSION, SWEEP, TALLY
+from orchestrator.ledger.tables import (
+    LEASE,
+    OUTBOX,
+    REPORT,
+    SUBMISSION,
+    SWEEP,
+    TALLY,
+    TRIAL,
+    UNDELIVERED_REPORT,
+)
 
 _BEGUN = select(SWEEP.c.id, SWEEP.c.created_at).order_by(SWEEP.c.created_at, SWEEP.c.id)
 _SUBMITTED = select(SUBMISSION.c.sweep_id, SUBMISSION.c.at, SUBMISSION.c.owner).order_by(
@@ -122,23 +131,24 @@ def versions(ledger: Ledger) -> dict[str, SweepVersion]:
 def oldest_pending(ledger: Ledger, sweeps: Collection[str]) -> float | None:
     """Return the time of the oldest record of some sweeps that is not in MLflow, or None if all are.
 
-    One query for each sweep reads its first pending record by the index.
+    The first pending event of a sweep is read by the index, and so is the first pending report of a trial.
     """
 
-    def read(connection: Connection) -> list[int]:
-        found = [
+    def read(connection: Connection) -> list[float | None]:
+        events = [
             connection.execute(
-                select(OUTBOX.c.at_ms)
+                select(OUTBOX.c.at_ms / 1000.0)
                 .where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
                 .order_by(OUTBOX.c.seq)
                 .limit(1)
             ).scalar()
             for sweep_id in sweeps
         ]
-        return [at for at in found if at is not None]
+        of_sweeps = TRIAL.c.sweep_id.in_(sweeps)
+        reports = select(func.min(REPORT.c.at)).select_from(UNDELIVERED_REPORT).where(of_sweeps)
+        return [*events, connection.execute(reports).scalar()]
 
-    times = ledger.query(read)
-    return min(times) / 1000 if times else None
+    return min((at for at in ledger.query(read) if at is not None), default=None)
 
 
 def earlier_of_file(ledger: Ledger, sweep_id: str, document: Mapping[str, Any]) -> str | None:

@@ -15,7 +15,7 @@ import sys
 import zlib
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, NewType, Protocol, TypeVar
 
@@ -308,16 +308,15 @@ class MlflowRunRecord:
         run: Sweep ID or trial key.
         run_id: MLflow's ID of the run.
         number: Number of the token under which the run was recorded.
+        position: Time of the trial's newest report that MLflow has, 0 if it has none. For the run of a sweep,
+            the number of the newest batch that MLflow has.
     """
 
     sweep_id: str
     run: str
     run_id: str
     number: int
-
-
-POINTS = "metrics"
-"""Kind of an event that repeats the metrics of a report or an evaluation."""
+    position: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -336,6 +335,23 @@ class OutboxRow:
 
     seq: int
     event: Event
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What MLflow lacks of a sweep, or a first part of it.
+
+    Attributes:
+        events: Events of the outbox, in order. They are sent before the reports, whose runs they start.
+        reports: Reports of trials after the positions of their runs, by trial and time.
+    """
+
+    events: Sequence[OutboxRow]
+    reports: Sequence[ReportRecord]
+
+    def positions(self) -> dict[str, float]:
+        """Return the position of each run once the reports have been delivered, by trial key."""
+        return {report.trial_key: report.at for report in self.reports}
 
 
 class _OfTrial(Protocol):

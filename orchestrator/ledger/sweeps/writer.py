@@ -6,7 +6,7 @@ Each method is idempotent: run twice, it changes nothing more and emits no event
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import update_wrapper
 from operator import itemgetter
@@ -25,7 +25,6 @@ from orchestrator.ledger.sweeps.records import (
     EXTENSIONS,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
-    POINTS,
     AttemptRecord,
     AttemptState,
     CheckpointRecord,
@@ -33,6 +32,7 @@ from orchestrator.ledger.sweeps.records import (
     Event,
     Extension,
     MlflowRunRecord,
+    Pending,
     ReportRecord,
     Segment,
     SweepRecord,
@@ -46,6 +46,7 @@ from orchestrator.ledger.tables import (
     ATTEMPT,
     CHECKPOINT,
     DELETION,
+    MLFLOW_RUN,
     NOTE,
     OUTBOX,
     REPORT,
@@ -476,24 +477,36 @@ class SweepWriter:
             if (old := tx.find(MLFLOW_RUNS, sweep_id, run)) is None:
                 tx.insert(MLFLOW_RUNS, MlflowRunRecord(sweep_id, run, run_id, number))
             else:
-                tx.change(MLFLOW_RUNS, old, run_id=run_id, number=number)
+                position = old.position if old.run_id == run_id else 0.0  # another run is empty
+                tx.change(MLFLOW_RUNS, old, run_id=run_id, number=number, position=position)
 
     @_transaction()
-    def delivered(self, tx: Transaction, seqs: Sequence[int]) -> None:
-        """Mark events as delivered, and remove the points among them.
+    def delivered(self, tx: Transaction, pending: Pending, batch: int = 0) -> None:
+        """Record that MLflow has what was pending: mark the events, and set the positions of the runs.
 
-        A long sweep has millions of points, each of which repeats a report or an evaluation.
+        Args:
+            tx: Transaction of the change.
+            pending: What was delivered.
+            batch: Number of the batch, which rises; it becomes the position of the sweep's own run.
+
+        Raises:
+            KeyError: The run of a report is not recorded.
         """
-        if not seqs:
-            return
-        sweep_id, chosen = self.token.sweep_id, set(seqs)
-        # One range instead of a list of numbers, whose statement would have to be built each time.
-        between = {"sweep_id": sweep_id, "first": min(seqs), "last": max(seqs)}
-        rows = [row for row in execute(tx.connection, _PENDING_BETWEEN, between) if row[_SEQ] in chosen]
-        if rows:
-            tx.sweep_id = sweep_id
-            tx.forget([row for row in rows if row[_KIND] == POINTS])
-            tx.mark([row for row in rows if row[_KIND] != POINTS], delivered=True)
+        sweep_id, chosen = self.token.sweep_id, {row.seq for row in pending.events}
+        tx.sweep_id = sweep_id
+        if chosen:
+            # One range instead of a list of numbers, whose statement would have to be built each time.
+            between = {"sweep_id": sweep_id, "first": min(chosen), "last": max(chosen)}
+            rows = [row for row in execute(tx.connection, _PENDING_BETWEEN, between) if row[_SEQ] in chosen]
+            tx.mark(rows, delivered=True)
+        positions: dict[str, float] = pending.positions()
+        for run, position in positions.items():
+            row = _existing(tx.find(MLFLOW_RUNS, sweep_id, run), "run of MLflow for", run)
+            if position > row.position:
+                tx.change(MLFLOW_RUNS, row, position=position)
+        own = tx.find(MLFLOW_RUNS, sweep_id, sweep_id)
+        if own is not None and batch > own.position:
+            tx.change(MLFLOW_RUNS, own, position=float(batch))
 
     @_transaction()
     def add_events(self, tx: Transaction, events: Sequence[Event]) -> None:
@@ -502,12 +515,14 @@ class SweepWriter:
         tx.emit(events)
 
     @_transaction()
-    def redeliver(self, tx: Transaction) -> int:
-        """Mark the delivered events that the outbox has kept as not delivered; return their number."""
-        tx.sweep_id = self.token.sweep_id
-        rows = execute(tx.connection, _DELIVERED, {"sweep_id": tx.sweep_id})
-        tx.mark(rows, delivered=False)
-        return len(rows)
+    def redeliver(self, tx: Transaction) -> None:
+        """Mark every event as not delivered, and set the positions of all trials back to their start."""
+        tx.sweep_id, sweep_id = self.token.sweep_id, {"sweep_id": self.token.sweep_id}
+        tx.mark(execute(tx.connection, _DELIVERED, sweep_id), delivered=False)
+        for row in execute(tx.connection, _MLFLOW_RUNS, sweep_id):
+            run = tx.read(MLFLOW_RUNS, row)
+            if run.run != run.sweep_id:
+                tx.change(MLFLOW_RUNS, run, position=0.0)
 
     def next_report_at(self) -> float:
         """Return a time after every report of the sweep, even if the clock has been set back.
@@ -700,7 +715,7 @@ def _supersede(
     unused, kept = _keep_checkpoints(tx, trial.key, checkpoints)
     if stored is not None:
         # Under another root a checkpoint has another path, and is the same one in the store.
-        urls = sorted({stored(folder) for folder in unused} - {stored(folder) for folder in kept})
+        urls = sorted({stored(folder) for folder in unused} - {stored(Path(path)) for path in kept})
         _delete_later(tx, trial.sweep_id, urls, now)
     return unused
 
@@ -716,7 +731,7 @@ class _Folders(NamedTuple):
     """Folders of a trial's checkpoints after a change, with and without rows that refer to them."""
 
     unused: tuple[Path, ...]
-    kept: tuple[Path, ...]
+    kept: Collection[str]
 
 
 def _keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> _Folders:
@@ -732,7 +747,7 @@ def _keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointR
     tx.insert(CHECKPOINTS, *(row for key, row in after.items() if key in kept and row != before.get(key)))
     in_use = {row.path for row in kept.values()}
     unused = {row.path for row in (*before.values(), *new)} - in_use
-    return _Folders(*(tuple(map(Path, sorted(paths))) for paths in (unused, in_use)))
+    return _Folders(tuple(map(Path, sorted(unused))), in_use)
 
 
 def _superseded(checkpoints: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
@@ -749,7 +764,7 @@ def _checkpoints_of(tx: Transaction, trial_key: str) -> list[CheckpointRecord]:
 
 # Built once: building a statement costs more than running it.
 _NOTE_DELIVERED = update(NOTE).where(NOTE.c.target == bindparam("key")).values(delivered=bindparam("new"))
-_SEQ, _KIND = (list(OUTBOX.columns.keys()).index(name) for name in ("seq", "kind"))
+_SEQ = list(OUTBOX.columns.keys()).index("seq")
 _LATEST_END = select(func.max(TRIAL.c.finished_at)).where(TRIAL.c.sweep_id == bindparam("sweep_id"))
 
 _NEWEST_REPORT = (
@@ -764,6 +779,7 @@ _RUNNING = (
     .where(TRIAL.c.sweep_id == bindparam("sweep_id"), ATTEMPT.c.state == "RUNNING")
 )
 _EVENTS = select(*OUTBOX.columns).where(OUTBOX.c.sweep_id == bindparam("sweep_id"))
+_MLFLOW_RUNS = select(*MLFLOW_RUN.columns).where(MLFLOW_RUN.c.sweep_id == bindparam("sweep_id"))
 _DELIVERED = _EVENTS.where(OUTBOX.c.delivered)
 _PENDING_BETWEEN = _EVENTS.where(
     ~OUTBOX.c.delivered, OUTBOX.c.seq.between(bindparam("first"), bindparam("last"))

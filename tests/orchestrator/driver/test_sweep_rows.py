@@ -255,7 +255,7 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
     assert {file.name for file in kept} == {f"code-{digest[:12]}.zip" for digest in digests}
     delivered = [
         entry.event.payload
-        for entry in sessions.ledger.pending(sweep.id, 100)
+        for entry in sessions.ledger.pending(sweep.id, 100).events
         if entry.event.kind == "artifact"
     ]
     assert [one["path"] for one in delivered] == [str(sessions.paths.code(sweep.id) / kept_first(record))]
@@ -290,7 +290,7 @@ def test_a_sweep_that_was_interrupted_before_its_first_trial_runs_again(
     record = sessions.ledger.sweep(held.sweep.id)
     assert record is not None
     assert (record.state, record.reason) == ("RUNNING", None)
-    assert [row.event.kind for row in sessions.ledger.pending(held.sweep.id, 9)][-1] == "start"
+    assert [row.event.kind for row in sessions.ledger.pending(held.sweep.id, 9).events][-1] == "start"
     assert "Resuming" not in caplog.text, "no trial goes on"
 
 
@@ -322,13 +322,16 @@ def test_what_mlflow_has_lost_is_delivered_again(sessions: Sessions, messages: l
     session = searched(sessions, [0.5])
     sweep_id, ledger = session.sweep.id, sessions.ledger
     waiting = ledger.pending(sweep_id, 1000)
+    assert waiting.reports
     with Lease(ledger, sweep_id) as lease:
         own = replace(leased(sessions, session), lease=lease, observer=Heard(messages))
         compare_with_mlflow(own)
-        assert (len(ledger.pending(sweep_id, 1000)), messages) == (len(waiting), [])
-        lease.writer.delivered([row.seq for row in waiting])
+        assert (ledger.pending(sweep_id, 1000), messages) == (waiting, [])
+        lease.writer.record_mlflow_runs({trial.key: trial.key for trial in ledger.trials(sweep_id)})
+        lease.writer.delivered(waiting)
+        assert ledger.backlog(sweep_id) == 0
         compare_with_mlflow(own)
-    assert len(ledger.pending(sweep_id, 1000)) == len(waiting)
+    assert ledger.pending(sweep_id, 1000) == waiting
     assert messages[0].startswith(f"Sending {sweep_id} to MLflow again: ")
 
 

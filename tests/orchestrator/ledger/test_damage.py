@@ -44,8 +44,9 @@ from tests.orchestrator.ledger.examples import *
 ledger = Ledger.open(sys.argv[1])
 create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
 for number in range(int(sys.argv[2])):
-    complete(ledger, number)
-writer(ledger).delivered([row.seq for row in ledger.pending(SWEEP_ID, 20)])
+    key = complete(ledger, number)
+    writer(ledger).record_mlflow_runs({key: f"run-{number}"})
+writer(ledger).delivered(ledger.pending(SWEEP_ID, 20))
 if sys.argv[3] == "orderly":
     ledger.close()
 else:
@@ -129,8 +130,8 @@ def held(sqlite_url: str) -> Iterator[Ledger]:
     """Return a ledger with two finished trials."""
     ledger = Ledger.open(sqlite_url)
     create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 0)])
-    for number in range(2):
-        complete(ledger, number)
+    keys = [complete(ledger, number) for number in range(2)]
+    writer(ledger).record_mlflow_runs({key: f"run of {key}" for key in keys})
     yield ledger
     ledger.close()
 
@@ -168,10 +169,17 @@ def test_a_text_that_is_no_utf_8_is_damage(held: Ledger) -> None:
         held.reports(SWEEP_ID)
 
 
-def test_a_forged_delivery_mark_is_detected(held: Ledger) -> None:
-    """A forged mark would lose a point for ever, so it is detected before the outbox is shipped."""
-    _change(held, "UPDATE outbox SET delivered = 1 WHERE seq = 3")
-    with pytest.raises(Damaged, match="table outbox, row seq=3"):
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ("UPDATE outbox SET delivered = 1 - delivered WHERE seq = 3", "table outbox, row seq=3"),
+        ("UPDATE mlflow_run SET position = 9e9", f"table mlflow_run, row sweep_id='{SWEEP_ID}'"),
+    ],
+)
+def test_a_forged_delivery_is_detected(held: Ledger, change: str, where: str) -> None:
+    """A forged mark or position would lose a point for ever, so it is detected before anything is shipped."""
+    _change(held, change)
+    with pytest.raises(Damaged, match=where):
         verify(held, SWEEP_ID)
 
 

@@ -14,11 +14,12 @@ from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.sweeps.index import KnownSweep, begun, known_sweeps
+from orchestrator.ledger.sweeps.index import KnownSweep, begun, known_sweeps, oldest_pending
+from orchestrator.ledger.sweeps.records import Pending
 from orchestrator.web import sweep_routes
 from orchestrator.web.app_state import AppState
 from tests import sweeps
-from tests.orchestrator.ledger.examples import create_sweep
+from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, trial_record, writer
 from tests.orchestrator.web.server import order
 
 SWEEPS = 100
@@ -37,6 +38,25 @@ def test_a_ledger_names_what_has_begun_and_what_was_submitted(ledger: Ledger) ->
         "waiting": KnownSweep(entry.at, False, "ada"),
     }
     assert begun(ledger) == ["first"]
+
+
+def test_the_oldest_pending_record_is_an_event_or_a_report(ledger: Ledger) -> None:
+    create_sweep(ledger, None, [event(SWEEP_ID, 5_000)])
+    write, key = writer(ledger), trial_record().key
+    write.add_trial(trial_record())
+    attempt = write.start_attempt(key)
+    assert oldest_pending(ledger, []) is None
+    for step in (10, 20):
+        write.record_report(attempt.id, step, {"val/accuracy": 0.5}, at=step / 10)
+    assert oldest_pending(ledger, [SWEEP_ID]) == 1.0
+    write.record_mlflow_runs({key: "run"})
+    both = ledger.pending(SWEEP_ID, 10)
+    write.delivered(Pending([], both.reports[:1]))
+    assert oldest_pending(ledger, [SWEEP_ID]) == 2.0
+    write.delivered(Pending([], both.reports))
+    assert oldest_pending(ledger, [SWEEP_ID]) == 5.0
+    write.delivered(both)
+    assert oldest_pending(ledger, [SWEEP_ID]) is None
 
 
 @pytest.fixture(scope="module")

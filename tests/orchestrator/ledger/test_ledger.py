@@ -143,7 +143,7 @@ def test_adding_is_idempotent(ledger: Ledger) -> None:
     assert ledger.sweep(SWEEP_ID) == sweep_record(reason="turn 0")
     assert ledger.trials(SWEEP_ID) == [trial_record(cause="turn 0")]
     assert ledger.evaluations(SWEEP_ID) == [evaluation]
-    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [1, 2, 3]
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10).events] == [1, 2, 3]
 
 
 def test_no_attempt_starts_in_a_sweep_that_its_driver_abandons(ledger: Ledger) -> None:
@@ -205,7 +205,9 @@ def test_a_step_is_reported_once(begun: tuple[Ledger, AttemptRecord]) -> None:
     writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.5}, events=[event(KEY, 1)])
     writer(ledger).record_report(attempt.id, 10, {"val/accuracy": 0.75}, events=[event(KEY, 2)])
     assert [report.metrics for report in ledger.trial_reports(KEY)] == [{"val/accuracy": 0.5}]
-    assert ledger.backlog(SWEEP_ID) == 1
+    pending = ledger.pending(SWEEP_ID, 10)
+    assert [row.event for row in pending.events] == [event(KEY, 1)]
+    assert pending.reports == ledger.trial_reports(KEY)
     assert ledger.trial(KEY).step == 10
 
 
@@ -379,20 +381,68 @@ def test_a_sweep_changes_its_state(ledger: Ledger) -> None:
 def test_the_outbox_keeps_the_order(ledger: Ledger) -> None:
     """Events of a sweep are pending in the order in which they happened, until they are delivered.
 
-    A delivered point is removed: it repeats a report. Another event is kept to be delivered again.
+    They are kept to be delivered again.
     """
     started = Event("start", SWEEP_ID, {"name": SWEEP_ID}, 2)
     create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 1), started])
     create_sweep(ledger, sweep_record(id="other"), [event("other", 3)])
     writer(ledger).add_trial(trial_record(), [event(KEY, 4)])
-    rows = ledger.pending(SWEEP_ID, 2)
-    assert [row.event for row in rows] == [event(SWEEP_ID, 1), started]
-    writer(ledger).delivered([row.seq for row in rows])
-    writer(ledger).delivered([row.seq for row in rows])
-    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [4]
+    pending = ledger.pending(SWEEP_ID, 2)
+    assert [row.event for row in pending.events] == [event(SWEEP_ID, 1), started]
+    writer(ledger).delivered(pending)
+    writer(ledger).delivered(pending)
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10).events] == [4]
     assert (ledger.backlog(SWEEP_ID), ledger.backlog("other")) == (1, 1)
-    assert writer(ledger).redeliver() == 1
-    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10)] == [2, 4]
+    writer(ledger).redeliver()
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 10).events] == [1, 2, 4]
+
+
+def test_a_report_is_pending_until_the_position_of_its_run_has_reached_it(ledger: Ledger) -> None:
+    """Each trial has a position of its own, whatever the order of the times of two trials."""
+    create_sweep(ledger)
+    write = writer(ledger)
+    keys = [trial_record(number).key for number in range(2)]
+    for number, key in enumerate(keys):
+        write.add_trial(trial_record(number))
+        attempt = write.start_attempt(key)
+        for step in (10, 20, 30):
+            write.record_report(attempt.id, step, {"val/accuracy": 0.5}, at=1000.0 - 100 * number + step)
+    write.record_mlflow_runs({SWEEP_ID: "own", **{key: key for key in keys}})
+    first = ledger.pending(SWEEP_ID, 10, reports=4)
+    assert [(row.trial_key, row.step) for row in first.reports] == [
+        *((keys[0], step) for step in (10, 20, 30)),
+        (keys[1], 10),
+    ]
+    write.delivered(first, 7)
+    write.delivered(first, 7)
+    assert [(row.trial_key, row.step) for row in ledger.pending(SWEEP_ID, 10).reports] == [
+        (keys[1], 20),
+        (keys[1], 30),
+    ]
+    assert (ledger.backlog(SWEEP_ID), ledger.mlflow_batch(SWEEP_ID)) == (2, 7)
+    write.record_mlflow_runs({keys[0]: "another run, which is empty"})
+    assert ledger.backlog(SWEEP_ID) == 5
+    write.redeliver()
+    assert (ledger.backlog(SWEEP_ID), ledger.mlflow_batch(SWEEP_ID)) == (6, 7)
+
+
+def test_no_report_is_pending_before_the_start_of_its_run_is_among_the_events(ledger: Ledger) -> None:
+    create_sweep(ledger, sweep_record(), [event(SWEEP_ID, 1)])
+    write = writer(ledger)
+    write.add_trial(trial_record(), [Event("start", KEY, {}, 2)])
+    attempt = write.start_attempt(KEY)
+    write.record_report(attempt.id, 10, {"val/accuracy": 0.5})
+    few, all_of_it = ledger.pending(SWEEP_ID, 2), ledger.pending(SWEEP_ID, 3)
+    assert (len(few.events), few.reports) == (2, [])
+    assert [row.event.kind for row in all_of_it.events] == ["metrics", "start"]
+    assert [row.step for row in all_of_it.reports] == [10]
+
+
+def test_a_report_whose_run_is_not_recorded_has_no_position(ledger: Ledger) -> None:
+    create_sweep(ledger)
+    key = complete(ledger, 0)
+    with pytest.raises(KeyError, match=f"no run of MLflow for '{key}'"):
+        writer(ledger).delivered(ledger.pending(SWEEP_ID, 100))
 
 
 def test_trials_of_a_role_and_states(ledger: Ledger) -> None:

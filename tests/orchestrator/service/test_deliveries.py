@@ -72,7 +72,11 @@ def test_only_what_has_ended_is_left(ledger: Ledger, state: SubmissionState, lef
     assert left_undelivered(ledger) == ([sweeps.SWEEP_ID] if left else [])
     assert has_ended(ledger, sweeps.SWEEP_ID) is left
     with Lease(ledger, sweeps.SWEEP_ID) as lease:
-        lease.writer.delivered([row.seq for row in ledger.pending(sweeps.SWEEP_ID, 1000)])
+        lease.writer.record_mlflow_runs({sweeps.trial(number).key: f"run-{number}" for number in range(3)})
+        pending = ledger.pending(sweeps.SWEEP_ID, 1000)
+        lease.writer.delivered(replace(pending, reports=pending.reports[:-1]))
+        assert left_undelivered(ledger) == ([sweeps.SWEEP_ID] if left else []), "a report is left"
+        lease.writer.delivered(pending)
     assert left_undelivered(ledger) == []
 
 

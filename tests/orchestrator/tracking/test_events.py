@@ -37,7 +37,7 @@ def test_facts_that_are_not_declared_are_not_logged() -> None:
 def test_sizes_are_tags_and_no_curves() -> None:
     report = sweeps.reports(sweeps.trial(0))[0]
     sized = replace(report, metrics={"val/loss": 0.5, "size/parameters": 14650.0})
-    (event,) = events.first_report(sized)
+    _, event = events.of_report(sized)
     assert (event.kind, event.run) == ("tags", report.trial_key)
     assert event.payload == {"tags": {"size/parameters": "14650"}}
     assert events.points(sized).payload["values"] == {"val/loss": 0.5}
@@ -47,7 +47,7 @@ def test_sizes_are_tags_and_no_curves() -> None:
 def test_norms_before_the_first_step_are_points_of_step_0() -> None:
     report = sweeps.reports(sweeps.trial(0))[0]
     first = {"val/loss": 0.5, "hidden_norm/head/layer_0": 0.9, "initial_hidden_norm/head/layer_0": 0.8}
-    (event,) = events.first_report(replace(report, metrics=first))
+    _, event = events.of_report(replace(report, metrics=first))
     assert (event.kind, event.run) == (events.POINTS, report.trial_key)
     assert event.payload == {"step": 0, "values": {"hidden_norm/head/layer_0": 0.8}}
     drawn = events.points(replace(report, metrics=first)).payload

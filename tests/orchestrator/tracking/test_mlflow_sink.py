@@ -53,8 +53,7 @@ def whole_sweep() -> list[Event]:
     for trial in sweeps.trials():
         batch.append(events.trial_started(trial, sweeps.SPECIFICATION))
         for row in sweeps.reports(trial):
-            batch.append(events.metrics(trial.key, row.step, row.metrics, events.milliseconds(row.at)))
-            batch += events.first_report(row)
+            batch += events.of_report(row)
         ended = events.milliseconds(trial.finished_at or 0.0)
         batch.append(events.trial_ended(trial.key, trial.state, trial.cause, trial.step, trial.value, ended))
     batch.append(
@@ -404,8 +403,7 @@ def test_any_name_that_a_script_may_report_is_delivered(sink: MlflowSink, destin
     report = ReportRecord(trial.key, 10, f"{trial.key}.1", values, 1_790_000_000.0)
     batch = [
         events.trial_started(trial, sweeps.SPECIFICATION),
-        events.points(report),
-        *events.first_report(report),
+        *events.of_report(report),
         events.metrics(trial.key, 11, dict.fromkeys(NAMES, math.nan), 1_790_000_001_000),
         events.trial_ended(trial.key, "COMPLETE", None, 10, 0.5, 1_790_000_002_000),
     ]

@@ -1,17 +1,21 @@
-"""The shipper delivers a real ledger's outbox through a real child to a real MLflow, despite faults."""
+"""The shipper delivers a real ledger through a real child to a real MLflow, despite faults."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import psutil
@@ -24,10 +28,13 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note
 from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import Event, Pending
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
-from orchestrator.tracking import child
+from orchestrator.tracking import child, events
 from orchestrator.tracking.database import connect
+from orchestrator.tracking.deliver import Deadline, serve
+from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
 from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
@@ -78,7 +85,7 @@ def _stored(folder: Path) -> dict[str, int]:
     return points_by_run(f"sqlite:///{folder / 'mlflow.db'}")
 
 
-EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 61, "0001": 61, "0002": 63}
+EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 67, "0001": 67, "0002": 69}
 
 
 def test_everything_arrives_once_although_a_child_is_killed(
@@ -95,9 +102,108 @@ def test_everything_arrives_once_although_a_child_is_killed(
     sweeps.run_trial(lease.writer, sweeps.trial(3), tmp_path)
     shipper.nudge()
     assert shipper.drain(20) == 0
-    assert _stored(tmp_path) == {**EVERYTHING, "0003": 61}
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 67}
     shipper.close()
     assert _children() == []
+
+
+class InThisProcess:
+    """Delivers to a real MLflow in a thread of this process, which has imported MLflow."""
+
+    def __init__(self, destination: Mapping[str, Any]) -> None:
+        self._questions, self._answers = SimpleQueue[dict[str, Any] | None](), SimpleQueue[dict[str, Any]]()
+        first = dict(destination)
+        until = Deadline(first.pop("until"), System())
+        self._thread = threading.Thread(target=self._main, args=(Destination(**first), until), daemon=True)
+        self._thread.start()
+
+    def _main(self, destination: Destination, until: Deadline) -> None:
+        sink = MlflowSink(destination, until.check)
+        for _ in serve(sink, until, self._questions.get, self._answers.put):
+            pass
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        if document is not None:
+            self._questions.put(json.loads(json.dumps(document)))
+        return self._answers.get(timeout=seconds)
+
+    def end(self, seconds: float) -> None:
+        self._questions.put(None)
+        self._thread.join()
+
+    def kill(self) -> None:
+        pass
+
+
+PATIENT = replace(QUICK, silence=60.0)
+
+
+def deliver(lease: Lease, folder: Path) -> None:
+    with closing(_shipper(lease, folder, pace=PATIENT, begin=InThisProcess)) as shipper:
+        shipper.start()
+        assert shipper.drain(120) == 0
+
+
+def test_a_point_that_was_sent_but_not_recorded_is_sent_again_and_stored_once(
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver may be killed between the answer of the child and the commit of the positions."""
+    record, lost = lease.writer.delivered, list[int]()
+
+    def fail_once(pending: Pending, batch: int = 0) -> None:
+        if pending.reports and not lost:
+            lost.append(batch)
+            raise OSError("killed")
+        record(pending, batch)
+
+    monkeypatch.setattr(lease.writer, "delivered", fail_once)
+    deliver(lease, tmp_path)
+    assert lost
+    assert _stored(tmp_path) == EVERYTHING
+
+
+def _copy(source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+        old.backup(new)
+
+
+@pytest.mark.parametrize("lost", ["everything", "the newest points", "an end"])
+def test_an_mlflow_that_was_emptied_or_restored_gets_everything_again(
+    lease: Lease, tmp_path: Path, new_mlflow: NewDatabase, caplog: pytest.LogCaptureFixture, lost: str
+) -> None:
+    database, older = tmp_path / "mlflow.db", tmp_path / "older" / "mlflow.db"
+    older.parent.mkdir()
+    attempt = sweeps.start_trial(lease.writer, sweeps.trial(3), tmp_path)
+    deliver(lease, tmp_path)
+    if lost == "everything":
+        new_mlflow(older.parent)
+    else:
+        _copy(database, older)
+    if lost == "the newest points":
+        lease.writer.record_report(attempt.id, 10_000, {"val/accuracy": 0.5})
+    else:
+        lease.writer.end_attempt(attempt.id, "ENDED", None, "PRUNED", 0.5, 40, [ended_of(3)])
+    deliver(lease, tmp_path)
+    complete = _stored(tmp_path), _statuses(database)
+    _copy(older, database)
+    assert _statuses(database) != complete[1] or _stored(tmp_path) != complete[0]
+    for is_lost in (True, False):
+        caplog.clear()
+        deliver(lease, tmp_path)
+        assert ("MLflow has lost records of" in caplog.text) == is_lost
+        assert (_stored(tmp_path), _statuses(database)) == complete
+
+
+def ended_of(number: int) -> Event:
+    return events.trial_ended(sweeps.trial(number).key, "PRUNED", None, 40, 0.5, 1_790_000_900_000)
+
+
+def _statuses(database: Path) -> dict[str, str]:
+    query = "SELECT t.value, r.status FROM runs r JOIN tags t USING (run_uuid) WHERE t.key = 'trial.key'"
+    with closing(sqlite3.connect(database)) as connection:
+        return dict(connection.execute(query).fetchall())
 
 
 @pytest.mark.slow
@@ -110,7 +216,7 @@ def test_a_hung_child_is_replaced(shipper: Shipper, lease: Lease, tmp_path: Path
     assert shipper.drain(60) == 0
     shipper.close()
     assert not hung.is_running()
-    assert _stored(tmp_path) == {**EVERYTHING, "0003": 61}
+    assert _stored(tmp_path) == {**EVERYTHING, "0003": 67}
 
 
 def test_undelivered_events_wait_for_the_next_driver(
@@ -217,8 +323,10 @@ class Taker:
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        asked = {"sweep_id": sweeps.SWEEP_ID} if document is None else {"batch": document["batch"]}
-        return {**asked, "created": {}, "refused": []}
+        if document is not None:
+            return {"batch": document["batch"], "created": {}, "refused": []}
+        runs = {run: run for run in (sweeps.SWEEP_ID, *(sweeps.trial(number).key for number in range(3)))}
+        return {"sweep_id": sweeps.SWEEP_ID, "created": runs, "batch": 0, "lost": 0}
 
     def end(self, seconds: float) -> None:
         pass
@@ -235,14 +343,14 @@ def test_the_backlog_is_counted_once_however_many_batches_it_has(lease: Lease, t
         "checkout",
         lambda connection, *_: connection.set_trace_callback(statements.append),
     )
-    batches = -(-lease.writer.ledger.backlog(sweeps.SWEEP_ID) // 4)
+    batches = -(-len(lease.writer.ledger.pending(sweeps.SWEEP_ID, 100).events) // 4)
     shipper = _shipper(lease, tmp_path, batch=4, begin=lambda destination: Taker())
     statements.clear()
     shipper.start()
     assert shipper.drain(60) == 0
     shipper.close()
     reads = [statement for statement in statements if "FROM outbox" in statement and "SELECT" in statement]
-    assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 3
+    assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 1
     assert sum("count(" in read for read in reads) == 1, "by `drain`, which returns the number"
 
 
@@ -255,10 +363,10 @@ class Stranger(Taker):
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
     ) -> dict[str, Any]:
-        return {"created": {}, "refused": [], **self._named}
+        return {"created": {}, "refused": [], "lost": 0, **self._named}
 
 
-@pytest.mark.parametrize(("sweep_id", "batch"), [("another-sweep", 0), (sweeps.SWEEP_ID, 1)])
+@pytest.mark.parametrize(("sweep_id", "batch"), [("another-sweep", 0), (sweeps.SWEEP_ID, 2)])
 def test_the_answer_to_another_batch_marks_nothing_as_delivered(
     lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture, sweep_id: str, batch: int
 ) -> None:

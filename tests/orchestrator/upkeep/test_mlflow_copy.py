@@ -6,7 +6,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from orchestrator.cli.machine_verbs import check as print_check
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths
-from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, removed_points, set_aside
+from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, set_aside
 from orchestrator.upkeep.recovery import recover
 from tests import sweeps
 
@@ -27,7 +26,7 @@ def delivered_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a root whose MLflow has a sweep of three trials."""
     paths = sweeps.filled(tmp_path_factory.mktemp("delivered"), [sweeps.trial(number) for number in range(3)])
     with closing(Ledger.open(paths.ledger_url)) as ledger:
-        assert redeliver(ledger, sweeps.SWEEP_ID, paths, 120.0) == (0, 0)
+        assert redeliver(ledger, sweeps.SWEEP_ID, paths, 120.0) == (23, 0)
     return paths.root
 
 
@@ -170,19 +169,9 @@ def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) 
 
 
 def test_only_what_is_missing_is_added_to_a_database_that_has_lost_points(delivered: Paths) -> None:
-    """The outbox holds no points any more: they are made again, each at the time that it had."""
+    """The points are made again from the reports, each at the time that it had."""
     damage, _ = DAMAGE["a point lost"]
     damage(delivered.root / "mlflow.db")
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
-        assert ledger.kept_points(sweeps.SWEEP_ID) == []
         assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
-        assert ledger.kept_points(sweeps.SWEEP_ID) == []
     assert findings(delivered) == []
-
-
-def test_a_point_that_the_outbox_holds_is_not_made_again(delivered: Paths) -> None:
-    """An earlier version kept delivered points, whose times are not those of the reports."""
-    with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
-        first, *others = removed_points(ledger, sweeps.SWEEP_ID)
-        lease.writer.add_events([replace(first, at_ms=first.at_ms + 3)])
-        assert list(removed_points(ledger, sweeps.SWEEP_ID)) == others

@@ -58,6 +58,7 @@ def test_a_parked_sweep_is_counted(client: Client) -> None:
 def test_the_lag_is_the_age_of_the_oldest_pending_record(client: Client) -> None:
     with client.workspace.ledger() as ledger, ledger.writer() as connection:
         connection.exec_driver_sql("UPDATE outbox SET delivered = 1")
+        connection.exec_driver_sql("UPDATE trial SET reported_at = NULL")  # no report is pending either
         row = {"sweep_id": sweeps.SWEEP_ID, "kind": "x", "run": "x", "payload": "{}", "row_digest": 0}
         for age in (500, 100):
             at_ms = round(1000 * (time.time() - age))
