@@ -23,7 +23,7 @@ class Ordering:
         high: Upper end.
         p: Two-sided p value, corrected for the number of claims; None if unknown.
         winner: Name of the arm that is established to be better, or None.
-        reason: Reason why there is no winner; '' if there is one.
+        reason: Reason why none is the winner; '' with a winner.
         sources: Sources of noise in the interval: `seeds` or `paired seeds`, `examples`.
         detectable: Smallest difference that seeds and examples could establish with a probability of 80 %;
             None if there is a winner, or if the noise is unknown.
@@ -49,7 +49,7 @@ class Ordering:
 
     @property
     def why(self) -> str:
-        """The reason why there is no winner, and the smallest difference that would have been established."""
+        """The reason why none is the winner, and the smallest difference that would have been established."""
         if self.detectable is None:
             return self.reason
         return f"{self.reason}; a difference of {words.setting(self.detectable)} would be, in 80 % of cases"

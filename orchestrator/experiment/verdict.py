@@ -115,7 +115,7 @@ def judged(
         values: Value of each seed.
         published: Published figure of the arm, or None.
         seeds: Number of seeds that the experiment asks for.
-        obstacle: Reasons against a comparison with the paper; '' if there are none.
+        obstacle: Reasons against a comparison with the paper; '' without any.
         noise: Half-width of the interval over test examples; 0.0 for a metric without test examples, None
             if their scores are not recorded.
     """
@@ -240,7 +240,7 @@ def ordered(
         than: Name of the second arm.
         found: Measured difference, or None if `lack` gives a reason.
         lack: Reason why the arms cannot be compared with each other; '' if they can.
-        obstacle: Reasons against a comparison with the paper; '' if there are none.
+        obstacle: Reasons against a comparison with the paper; '' without any.
         size: Size of the arms.
     """
     if lack or found is None:
