@@ -17,6 +17,9 @@ from tests import sweeps
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGES += [ROOT / "examples" / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+LONGEST_HOW_TO = 80
+"""Maximum number of lines of a page that says how to do one thing."""
+
 COMMANDS = {
     (page.name, command.strip())
     for page in PAGES
@@ -71,6 +74,13 @@ def test_a_named_test_exists(page: Path) -> None:
         file = named or file
         sources = [text for path, text in TESTS.items() if f"/{path}".endswith(f"/{file}")]
         assert any(f"def {test}(" in text for text in sources), f"{file}::{test}"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.parent.name == "how-to"], ids=lambda page: page.name
+)
+def test_a_page_that_says_how_to_do_something_is_short(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= LONGEST_HOW_TO
 
 
 def test_the_list_of_pages_for_agents_is_complete() -> None:

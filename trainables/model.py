@@ -291,7 +291,7 @@ class Model(nnx.Module):
             rngs: Source of randomness; its keys may be traced.
 
         Raises:
-            Refusal: There is no encoder, and the task's arrays do not have the network's width.
+            Refusal: An encoder is missing, and the task's arrays do not have the network's width.
         """
         width = settings.d_model
         self.signature, self.remat = signature, remat

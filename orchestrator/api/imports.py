@@ -35,7 +35,7 @@ class Imported:
     Attributes:
         text: Text of the search-space file.
         notes: Lines about parts that could not be translated, and about guesses.
-        known: Text of a CSV file of known results, or '' if there are none.
+        known: Text of a CSV file of known results, or '' without any.
         rows: Number of known results.
     """
 

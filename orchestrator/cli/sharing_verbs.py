@@ -69,7 +69,7 @@ def list_users(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server 
         print_json([asdict(user) for user in users])
         return
     if not users:
-        print_line("There are no users: `user add NAME` adds one.")
+        print_line("No users yet: `user add NAME` adds one.")
         return
     table = Table("name", "role", "token", box=None, pad_edge=False)
     for user in users:
@@ -233,7 +233,7 @@ def notify(
         of = f"sweeps whose file names {row.name}" if row.name else ", ".join(row.events) or "all events"
         print_line(f"{row.number}  {row.target}  {of}")
     if not rows:
-        print_line("There are no targets: `sweep notify mailto:you@example.org` adds one.")
+        print_line("No targets yet: `sweep notify mailto:you@example.org` adds one.")
 
 
 def cost(

@@ -26,7 +26,7 @@ Space = Mapping[str, Distribution]
 def read_known(
     file: StudySections, space: Space, objectives: Sequence[Objective]
 ) -> tuple[KnownResults, ...]:
-    """Return the known results of a file; those of a source that is not read yet are None.
+    """Return the known results of a file; None for a source that was not read.
 
     Raises:
         Violation: Two sources have one name, or no result of a source is in the space.

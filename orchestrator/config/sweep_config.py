@@ -494,7 +494,7 @@ class SweepConfig:
         return self.first if published is None else (published, *self.first)
 
     def published_params(self) -> dict[str, Any] | None:
-        """Return the published values as an assignment of the search, or None where there are none."""
+        """Return the published values as an assignment of the search, or None without any."""
         return dict(self.published.values) if self.published and self.published.values else None
 
 

@@ -552,7 +552,7 @@ def free_of(reference: str, folder: Path) -> tuple[str, ...]:
         folder: Folder in which files are looked for.
 
     Raises:
-        Violation: There is no such file or class, or its `free` is not a list of words.
+        Violation: The file or the class is missing, or its `free` is not a list of words.
     """
     found = _class_of(reference, folder)
     for node in found.body:
@@ -572,7 +572,7 @@ def why_not_registered(reference: str, folder: Path) -> str | None:
         folder: Folder in which files are looked for.
 
     Raises:
-        Violation: There is no such file or class.
+        Violation: The file or the class is missing.
     """
     found = _class_of(reference, folder)
     if not any(isinstance(node, ast.FunctionDef) and node.name == "predict" for node in found.body):

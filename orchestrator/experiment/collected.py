@@ -227,7 +227,7 @@ def seeds_of(experiment: Experiment, history: History) -> list[Seed]:
 
 
 def _curves(history: History, key: str, metric: str) -> SeedCurves | None:
-    """Return the curves of a trial for a metric, which may end with `*`; None if there are none."""
+    """Return the curves of a trial for a metric, which may end with `*`; None without any."""
     (trial,) = (trial for trial in history.trials if trial.key == key)
     pattern = re.compile(re.escape(metric).replace(r"\*", ".+"))
     rows = history.reports.get(key, ())

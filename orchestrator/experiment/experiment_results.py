@@ -147,7 +147,7 @@ class ArmResult:
         network: Counted sizes of a network, in words; '' if unknown.
         chance: Score of the best constant answer, or None if unknown.
         lengths: Values by seed on test splits of longer sequences, by name, such as `x2`.
-        lengths_metric: Metric of `lengths`, such as `test/accuracy`; '' if there are none.
+        lengths_metric: Metric of `lengths`, such as `test/accuracy`; '' without lengths.
         origin: Code and machine that produced the results.
         interval: Interval of the mean, with the noise of seeds and test examples; None if a source is
             unknown.

@@ -131,7 +131,7 @@ Found = tuple[Sequence[str], Sequence[Sequence[Cell]], bool]
 class _Readable:
     """What a query may read.
 
-    The name of a view through which a column is read is no criterion: a query can give the same name to a
+    The name of a view through which a column is read does not decide: a query can give the same name to a
     subquery. So every column that a view reads is readable without the view too.
 
     Attributes:

@@ -153,7 +153,7 @@ def report(
 
 
 def hidden_norms_page(history: History, summary: Summary) -> str:
-    """Return a page with the figures of the hidden norms, or '' if there are none."""
+    """Return a page with the figures of the hidden norms, or '' without any."""
     sections = _hidden_norms(history, summary)
     return page(f"Hidden norms of {summary.sweep_id}", None, sections) if sections else ""
 

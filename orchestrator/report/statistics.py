@@ -78,7 +78,7 @@ class Comparison:
         differences: Difference of every pair, in the order of the samples.
         confidence: Joint confidence of all intervals.
         winner: Name of the sample that is established to be the best, or None.
-        reason: Reason why there is no winner; '' if there is one.
+        reason: Reason why none is the winner; '' with a winner.
         detectable: Smallest difference from the best sample that the seeds and examples could establish with
             probability `POWER`, of the noisiest pair; None if there is a winner, or if the noise is unknown.
     """

@@ -45,7 +45,7 @@ def add(file: Path, owner: str, setting: NoticeSetting) -> list[NoticeSetting]:
         OverQuota: The owner has `MOST_TARGETS` targets.
     """
     check_target(setting.target, restricted=setting.restricted)
-    if setting.name and not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", setting.name):
+    if setting.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", setting.name):
         must = "must be letters, digits, - and _, at most 64"
         raise BadInput("--name", must, setting.name[:80], "For example --name team.")
     for event in setting.events:

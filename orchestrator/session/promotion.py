@@ -69,7 +69,7 @@ class Rungs:
         return False
 
     def resume(self, key: str) -> None:
-        """Note that a trial is no longer paused, if it was."""
+        """Note that a trial goes on, if it was paused."""
         if self.paused.pop(key, None) is not None:
             self._promotable = None
 

@@ -30,7 +30,7 @@ def expected_starts(
         places: Maximum number of drivers; None without a limit.
 
     Returns:
-        The seconds by sweep, without sweeps for which there is no estimate.
+        The seconds by sweep, without sweeps that have no estimate.
     """
     queue = _Queue(view, dict(view.claims), list(waiting), places)
     queue.start(0.0)

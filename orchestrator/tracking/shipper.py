@@ -286,7 +286,7 @@ class Shipper:
         """Return the answer of a child to a document.
 
         Raises:
-            DeliveryError: There is no answer, or it is the answer to another question.
+            DeliveryError: The answer is missing, or answers another question.
         """
         answer = child.ask(document, seconds, lambda: self._closing)
         named = {name: answer.get(name) for name in question}

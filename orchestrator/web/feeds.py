@@ -72,7 +72,7 @@ class Feed:
     async def watch(
         self, last_id: str | None, is_admitted: Callable[[], bool] = lambda: True
     ) -> AsyncGenerator[bytes, None]:
-        """Yield encoded events until the watcher disconnects or is no longer admitted.
+        """Yield encoded events until the watcher disconnects or is refused.
 
         Args:
             last_id: ID of the last event that the watcher received, or None.
@@ -121,7 +121,7 @@ class Feed:
         return int(number) if feed == self._id and number.isdigit() else None
 
     def _after(self, seen: int | None) -> list[bytes]:
-        """Return the events after an event, or a `resync` if they are no longer kept."""
+        """Return the events after an event, or a `resync` if some were dropped."""
         if seen == self._number:
             return []
         later = [message for number, message in self._kept if seen is not None and number > seen]

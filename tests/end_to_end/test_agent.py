@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import mcp
 import pytest
 from mcp import StdioServerParameters
@@ -93,7 +93,7 @@ def test_an_agent_runs_a_search_over_http(commands: Commands, tmp_path: Path) ->
 
     async def searched() -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {token}"}
-        async with httpx.AsyncClient(headers=headers, timeout=120.0) as client:
+        async with httpx2.AsyncClient(headers=headers, timeout=120.0) as client:
             connection = streamable_http_client(f"http://127.0.0.1:{port}/mcp", http_client=client)
             return await search(connection, {"name": "small", "text": NETWORK}, transcript)
 

@@ -9,11 +9,12 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 
 from orchestrator.ledger.sweeps.lease import Lease
 from tests import sweeps
 from tests.end_to_end import browser
-from tests.end_to_end.page import running, shown, sign_in
+from tests.end_to_end.page import open_sweep, running, shown, sign_in
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import QUEUED, Client
@@ -111,3 +112,30 @@ def test_the_list_is_filtered_by_tags_and_favourites(chrome: webdriver.Chrome, c
     chrome.refresh()
     browser.until("the favourite after a reload", lambda: shown(chrome, "page") == "1 to 1 of 1")
     assert [each["id"] for each in client.get("/sweeps?favourite=false")["sweeps"]].count(LONG) == 1
+
+
+def test_an_owner_archives_a_sweep_and_lists_it_again(chrome: webdriver.Chrome, client: Client) -> None:
+    def archive() -> WebElement:
+        return chrome.find_element(By.ID, "archive")
+
+    for user in ("vera", "bob"):
+        sign_in(chrome, client, user)
+        open_sweep(chrome, client.address)
+        assert not archive().is_displayed(), f"the sweep is not one of {user}"
+    sign_in(chrome, client, "ada")
+    open_sweep(chrome, client.address)
+    browser.until("the button", lambda: archive().is_displayed() and archive().text == "Archive")
+    archive().send_keys(Keys.ENTER)
+    browser.until("the sweep in the archive", lambda: archive().text == "List again")
+    chrome.get(f"{client.address}/?mine=off")
+    browser.until("the other sweeps", lambda: bool(row(chrome, LONG)))
+    assert row(chrome, sweeps.SWEEP_ID) == ""
+    listed = client.get("/sweeps")["sweeps"]
+    assert sweeps.SWEEP_ID not in {one["id"] for one in listed}
+    open_sweep(chrome, client.address)
+    browser.until("the way back", lambda: archive().is_displayed() and archive().text == "List again")
+    archive().send_keys(Keys.ENTER)
+    browser.until("the sweep among the others", lambda: archive().text == "Archive")
+    chrome.get(f"{client.address}/?mine=off")
+    browser.until("the sweep in the list", lambda: bool(row(chrome, sweeps.SWEEP_ID)))
+    assert [entry["action"] for entry in client.get("/audit", user="grace")["audit"]].count("shelve") == 2

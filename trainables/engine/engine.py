@@ -207,7 +207,7 @@ class Engine:
     def round(self, *, size: int | None = None, most: int = MOST_STEPS) -> Round:
         """Run device calls of a second or two for the slots with steps left.
 
-        A slot that has no steps left is no longer computed. A slot with a loss or gradient that is not finite
+        A slot without steps left is not computed. A slot with a loss or gradient that is not finite
         is frozen, without an effect on its neighbours.
 
         Args:

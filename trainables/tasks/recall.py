@@ -112,7 +112,7 @@ class RecallTask(Task):
 
     @abstractmethod
     def departure(self, options: Mapping[str, Any]) -> str:
-        """Return differences from the published sequences, besides options; '' if there are none."""
+        """Return differences from the published sequences, besides options; '' without any."""
 
 
 def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) -> tuple[str, ...]:

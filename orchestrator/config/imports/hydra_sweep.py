@@ -380,7 +380,7 @@ def _in_steps(low: float, high: float, step: float) -> list[Any]:
     """Return the values of a range without its upper end.
 
     Raises:
-        SweepGrammarError: There are none, or too many.
+        SweepGrammarError: None or too many are given.
     """
     count = -(-(high - low) // step) if step else 0
     if not 0 < count <= _MOST_VALUES:

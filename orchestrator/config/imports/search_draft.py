@@ -246,7 +246,7 @@ class DraftBuilder:
         """Return the file with these sections beside `search` and `fixed`.
 
         Args:
-            sections: Other sections by name; those that are None are left out.
+            sections: Other sections by name, of which None is left out.
             known: Where the file finds known results, or None.
             results: Known results, as in `SearchDraft`.
 

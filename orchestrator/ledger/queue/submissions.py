@@ -356,7 +356,7 @@ class SubmissionWriter:
             **columns: New values; times are by the clock of `seen`.
 
         Returns:
-            False if the submission is no longer as it was seen, so that nothing has changed.
+            False if the submission has changed since it was seen; nothing is written then.
         """
         crash = (
             {"cause": columns.get("cause"), "state": columns.get("state")}

@@ -1,4 +1,5 @@
-// People: roles, tokens' ends, use against quota, and the audit log. An admin edits, others see their own line.
+// People: roles, tokens' ends, use against quota, hours used, and the audit log. An admin edits, others see their own
+// lines. Everyone but a viewer edits their own targets of notifications.
 
 import { confirmed } from "./dialogs.js";
 import { watch } from "./events.js";
@@ -7,6 +8,7 @@ import { ago, brief, element, setting, show } from "./shown.js";
 import { bar, fill } from "./tables.js";
 
 const ROWS = 50;
+const MOST_COSTS = 100;
 
 let quotas = new Map();
 let entries = []; // of the audit log, the newest first
@@ -28,7 +30,44 @@ async function read() {
       hours(quota), brief(quota.share), brief(quota.weight), isAdmin ? actions(person) : "",
     ];
   });
+  await readCost(isAdmin);
+  if (user.role !== "viewer") paintNotices((await request("/notices")).notices);
   if (isAdmin) await readAudit();
+}
+
+// Shows the rows with the most hours.
+async function readCost(isAdmin) {
+  const { cost } = await request("/cost", "POST", {});
+  const seen = cost.filter(({ owner }) => isAdmin || owner === user.name);
+  const rows = seen.toSorted((one, other) => other.gpu_hours - one.gpu_hours || other.core_hours - one.core_hours);
+  fill(element("cost"), rows.slice(0, MOST_COSTS), ({ sweep, device }) => `${sweep} ${device}`, (row) => [
+    row.owner ?? "", link(row.sweep), row.device, brief(row.trial_hours), brief(row.core_hours), brief(row.gpu_hours),
+  ]);
+  element("cost-more").hidden = rows.length <= MOST_COSTS;
+  show("cost-more", `${rows.length - MOST_COSTS} more rows: sweep cost`);
+}
+
+function link(sweep) {
+  const shown = document.createElement("a");
+  shown.href = `/sweeps/${encodeURIComponent(sweep)}`;
+  shown.textContent = sweep;
+  return shown;
+}
+
+function paintNotices(notices) {
+  fill(element("notices"), notices, ({ number, target, name }) => `${number} ${target} ${name}`, ({ number, target, name, events }) => [
+    target, name ? `sweeps whose file names ${name}` : "your sweeps", name ? "those of the file" : events.join(", ") || "all",
+    removal(number, target),
+  ]);
+}
+
+function removal(number, target) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.dataset.remove = number;
+  button.textContent = "Remove";
+  button.setAttribute("aria-label", `Remove ${target}`);
+  return button;
 }
 
 async function readAudit() {
@@ -115,6 +154,19 @@ element("new-token").addEventListener("click", async () => {
   const renewed = await showProblem(() => request("/me/token", "POST"));
   if (renewed) show("token", `Your token, which is shown only now: ${renewed.token}`);
 });
+element("notices").addEventListener("click", async ({ target }) => {
+  if (!target.dataset.remove) return;
+  const left = await showProblem(() => request(`/notices/${target.dataset.remove}`, "DELETE"));
+  if (left) paintNotices(left.notices);
+});
+element("add-notice").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const { target, name } = Object.fromEntries(new FormData(event.target));
+  const added = await showProblem(() => request("/notices", "POST", { target, name }));
+  if (!added) return;
+  event.target.reset();
+  paintNotices(added.notices);
+});
 element("older").addEventListener("click", async () => {
   const found = await showProblem(() => request(`/audit?limit=${ROWS}&before=${entries.at(-1).seq}`));
   if (!found) return;
@@ -125,6 +177,7 @@ element("older").addEventListener("click", async () => {
 
 user = await signedIn();
 element("admin").hidden = user.role !== "admin";
+element("notices-section").hidden = user.role === "viewer";
 element("new-token").hidden = user.subject === null;
 element("only-own").hidden = user.role === "admin";
 watch({ listed: true }, refresh);

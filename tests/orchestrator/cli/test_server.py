@@ -294,7 +294,7 @@ def test_users_of_the_service_are_not_those_of_this_machine(
     monkeypatch.setenv("SWEEP_TOKEN", token)
     assert run_command(["queue"]) == 0
     assert run_command(["user", "list", "--root", "mlruns"]) == 0
-    assert "There are no users" in capsys.readouterr().out
+    assert "No users yet" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verb", sorted(SAME.keys() | OTHER.keys()))

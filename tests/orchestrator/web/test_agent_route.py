@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import mcp
 import pytest
 from mcp.client.streamable_http import streamable_http_client
@@ -31,7 +31,7 @@ def called(client: Client, user: str, *calls: Call, at_once: bool = False) -> li
 
     async def results() -> list[CallToolResult]:
         headers = {"Authorization": f"Bearer {client.tokens[user]}"}
-        async with httpx.AsyncClient(headers=headers, timeout=120.0) as connection:
+        async with httpx2.AsyncClient(headers=headers, timeout=120.0) as connection:
             transport = streamable_http_client(f"{client.address}/mcp", http_client=connection)
             async with mcp.Client(transport) as agent:
                 answers = [agent.call_tool(name, dict(arguments)) for name, arguments in calls]
@@ -43,7 +43,7 @@ def called(client: Client, user: str, *calls: Call, at_once: bool = False) -> li
 def test_the_tools_are_those_over_standard_input_but_files_are_texts(client: Client) -> None:
     async def listed() -> list[Any]:
         headers = {"Authorization": f"Bearer {client.tokens['vera']}"}
-        async with httpx.AsyncClient(headers=headers) as connection:
+        async with httpx2.AsyncClient(headers=headers) as connection:
             transport = streamable_http_client(f"{client.address}/mcp", http_client=connection)
             async with mcp.Client(transport) as agent:
                 return (await agent.list_tools()).tools
