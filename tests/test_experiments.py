@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from orchestrator.cli.app import run_command
+from orchestrator.config import load as load_space
 from orchestrator.experiment import publishing
 from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
@@ -91,6 +93,42 @@ def test_a_training_step_of_every_arm_is_taken(file: Path) -> None:
 @of_files
 def test_a_training_step_of_every_arm_is_taken_at_full_size(file: Path) -> None:
     take_a_step(load(file, profile=None, gpus=0))
+
+
+@pytest.mark.slow
+def test_the_command_for_a_lent_gpu_takes_a_step_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the published length and width, in the authors' recipe."""
+    monkeypatch.chdir(ROOT)
+    words = ["experiment", "rotrnn-table-1", "--only", "listops-bidirectional", "--gpu", "--dry-run"]
+    assert run_command([*words, "--root", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "1 arm of 3 seeds" in printed
+    assert re.search(r"listops-bidirectional: loss \d", printed)
+
+
+def test_arms_as_the_code_have_the_recipe_of_the_files_as_the_code() -> None:
+    """What tables 1 and 2 train is what the profile `code` of a search-space file tries first."""
+    arms = {
+        arm.sweep.task: arm.sweep
+        for stem in ("rotrnn-table-1", "rotrnn-table-2")
+        for arm in load(ROOT / "experiments" / f"{stem}.yaml", profile=None, gpus=0).arms
+        if arm.sweep
+        and arm.sweep.network.layer == "rotrnn"
+        and arm.sweep.network.extras.get("init") == "code"
+    }
+    assert len(arms) == 7
+    for task, sweep in arms.items():
+        file = load_space(ROOT / "search_spaces" / f"{task}.yaml", profile="code", gpus=1)
+        first = file.published_params()
+        assert first is not None
+        ours, theirs = sweep.network_settings(sweep.largest(), 0), file.network_settings(first, 0)
+        assert ours.model.complete() == theirs.model.complete()
+        assert replace(ours.training, interval=1) == replace(theirs.training, interval=1)
+        assert (ours.training.warmup_epochs, ours.training.schedule) == (1, "s5")
+        assert file.published is not None
+        assert "authors'" in file.published.source
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Numbers of parameters of the published tables: by shapes written from the released programs, and as printed."""
+"""Numbers of parameters of the published tables: by the shapes of the released programs, and as printed."""
 
 from __future__ import annotations
 

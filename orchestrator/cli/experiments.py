@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from threading import Timer
 from typing import Annotated
 
 import typer
@@ -23,12 +29,20 @@ from orchestrator.report.words import near
 INDEX = "results.md"
 """Name of the list of results, beside their folder."""
 
+CALL_SECONDS = 480.0
+"""Seconds of a call with `--gpu` before it saves and ends, so that it takes less than ten minutes in all."""
+
+FOLDER = Path("experiments")
+"""Folder in which an experiment is looked for by its name."""
+
 
 @with_run_options
 def experiment(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="FILE", help="Experiment file, such as experiments/ldstack-copy.yaml."),
+        typer.Argument(
+            metavar="FILE", help="Experiment file, such as experiments/ldstack-copy.yaml, or its name."
+        ),
     ] = None,
     profile: Profile = None,
     dry_run: Annotated[
@@ -50,8 +64,18 @@ def experiment(
     ] = None,
     arms: Annotated[
         str | None,
-        typer.Option("--arms", metavar="NAMES", help="Run only these arms, such as `lds-300,lstm-300`."),
+        typer.Option(
+            "--only", "--arms", metavar="NAMES", help="Run only these arms, such as `lds-300,lstm-300`."
+        ),
     ] = None,
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            "--gpu",
+            help="Train at the published size on a GPU of this machine, in this process, and save after eight"
+            " minutes; the same command continues.",
+        ),
+    ] = False,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,8 +90,9 @@ def experiment(
     """Run the sweeps of an experiment file, one after another, and write its pages.
 
     The same command continues an interrupted experiment; once every arm has ended, it only writes the pages.
-    If a service runs for the root, all arms are submitted to it, and it may run several at a time. `--arms`
+    If a service runs for the root, all arms are submitted to it, and it may run several at a time. `--only`
     runs some arms; the pages show all of them, and publishing keeps the published results of the others.
+    `--gpu` is for a GPU that is lent for minutes: it needs one, but not for `--dry-run` and `--pages`.
     `--set` changes the resources of a trial on this machine, such as its share of a GPU, and does not change
     the identity of the experiment.
 
@@ -77,13 +102,20 @@ def experiment(
     Example:
 
         sweep experiment experiments/ldstack-copy.yaml --profile laptop
+        sweep experiment rotrnn-table-1 --only listops-bidirectional --gpu
     """
     code: int = Exit.COMPLETE
     if file is None and index is None:
         raise BadInput("experiment", "requires a FILE or `--index`", "neither", "Name an experiment file.")
     if file is not None:
         hardware = available(root=options.root)
-        loaded = files.load(file, profile=profile or "auto", gpus=hardware.gpus, overrides=overrides or ())
+        if gpu:
+            options = replace(options, here=True, detach=False)
+            if not (hardware.gpus or dry_run or pages_only):
+                remedy = "Use a machine with one, add `--dry-run`, or choose a smaller size with `--profile`."
+                raise BadInput("--gpu", "requires a GPU", f"{hardware.gpus} GPUs", remedy)
+        size = profile or ("full" if gpu else "auto")
+        loaded = files.load(_named(file), profile=size, gpus=hardware.gpus, overrides=overrides or ())
         chosen = loaded if arms is None else files.selected(loaded, arms.split(","))
         if dry_run:
             _dry_run(chosen, options)
@@ -91,7 +123,8 @@ def experiment(
         options = with_root_of(service_for(options), options)
         workspace = Workspace.at(options.root, options.data)
         if not pages_only:
-            code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
+            with ended_after(CALL_SECONDS if gpu else None):
+                code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
         _write_pages(loaded, workspace, publish)
     if index is not None:
         publishing.refresh(index)
@@ -99,6 +132,27 @@ def experiment(
         target.write_text(publishing.index(index), encoding="utf-8")
         print_line(f"Results: {near(target.absolute())}")
     return code
+
+
+@contextmanager
+def ended_after(seconds: float | None) -> Iterator[None]:
+    """Send SIGTERM to this process if the block takes longer: a driver then saves its trials and returns."""
+    if seconds is None:
+        yield
+        return
+    timer = Timer(seconds, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _named(file: Path) -> Path:
+    """Return the file that a path or the name of an experiment stands for."""
+    known = FOLDER / f"{file}.yaml"
+    return known if not file.exists() and len(file.parts) == 1 and known.exists() else file
 
 
 def _start(loaded: files.Experiment, options: RunOptions) -> Start:

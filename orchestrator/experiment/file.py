@@ -194,7 +194,7 @@ def selected(experiment: Experiment, names: Sequence[str]) -> Experiment:
     for name in names:
         if name not in known:
             must = f"must name arms of {experiment.id}"
-            raise BadInput("--arms", must, f"`{name}`", nearest(name, known))
+            raise BadInput("--only", must, f"`{name}`", nearest(name, known))
     kept = tuple(arm for arm in experiment.arms if arm.name in names)
     claims = tuple(claim for claim in experiment.claims if {claim.better, claim.than} <= set(names))
     return replace(experiment, arms=kept, claims=claims)

@@ -304,3 +304,34 @@ def test_places(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     printed = refused(capsys, "space.yaml")
     assert expected in printed
     assert "hunter2" not in printed
+
+
+FIGURE = """
+title: A function
+source: "A paper, Figure 1"
+claim: It doubles.
+seeds: 1
+compare: {metric: twice the number, tolerance: 0.1}
+measure: tests.orchestrator.experiment.measured:doubled
+arms:
+  one: {arguments: {number: 1, notes: notes.txt}, paper: 2}
+"""
+
+
+def test_an_experiment_on_a_gpu_needs_one(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """It is refused before its file is read for it; its pages and its dry run need none."""
+    (folder / "figure-1.yaml").write_text(FIGURE)
+    printed = refused(capsys, "experiment", "figure-1.yaml", "--gpu")
+    assert "--gpu requires a GPU (got 0 GPUs)" in printed
+    assert run_command(["experiment", "figure-1.yaml", "--gpu", "--dry-run"]) == 0
+
+
+def test_an_experiment_is_found_by_its_name(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """In the folder `experiments`; a file of that name comes first."""
+    refused(capsys, "experiment", "figure-1", "--dry-run")
+    (folder / "experiments").mkdir()
+    (folder / "experiments" / "figure-1.yaml").write_text(FIGURE)
+    assert run_command(["experiment", "figure-1", "--dry-run"]) == 0
+    assert "doubled exists" in capsys.readouterr().out
+    (folder / "figure-1").write_text("title: another\n")
+    assert "figure-1" in refused(capsys, "experiment", "figure-1", "--dry-run")

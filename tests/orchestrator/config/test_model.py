@@ -294,8 +294,9 @@ def test_groups_of_s5s_program_are_for_the_layers_that_it_names(tmp_path: Path) 
     assert grouped.network_settings(grouped.largest(), 0).training.groups == "standard"
     assert plain.digest != grouped.digest
     assert plain.digest == loaded(tmp_path, overrides=["training.groups=layer"]).digest
-    others = ["model.layer=s4d", "published=", "search=", "training.learning_rate=1e-3"]
-    others += ["training.recurrent_learning_rate=1e-3", "search.seed={choice: [0, 1]}"]
+    others = ["model={layer: s4d, depth: 2, d_model: 32, d_state: 64}", "published="]
+    others += ["training.learning_rate=1e-3", "training.recurrent_learning_rate=1e-3"]
+    others += ["search={seed: {choice: [0, 1]}}"]
     for added in ("training.groups=standard", "search.groups={choice: [layer, standard]}"):
         error = refused(tmp_path, VALID, overrides=[*others, added])
         assert "only for rotrnn, lru, s5" in error.must

@@ -61,7 +61,7 @@ def test_arms_can_be_selected(tmp_path: Path) -> None:
     assert run(selected(experiment, ["s5"]), workspace, start, print) == Exit.COMPLETE
     assert [name.rpartition("-")[0] for name in started] == ["table-1-s5"]
     assert [arm.name for arm in results(experiment, workspace).arms] == ["lru", "s5"]
-    with pytest.raises(BadInput, match=r"--arms must name arms of table-1 \(got `s4`\)"):
+    with pytest.raises(BadInput, match=r"--only must name arms of table-1 \(got `s4`\)"):
         selected(experiment, ["s5", "s4"])
 
 
