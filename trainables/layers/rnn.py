@@ -41,6 +41,7 @@ class NewtonLayer(Layer):
 
     algorithm: str
     watched: bool = False
+    solutions: nnx.Intermediate
 
     @property
     def solves(self) -> bool:
@@ -55,7 +56,7 @@ class NewtonLayer(Layer):
 
     def outcome(self) -> Array:
         """Return how many solutions fell back to the loop, and the largest residual, (2,)."""
-        fell_back, residual = jnp.stack(self.solutions[...]).T
+        fell_back, residual = jnp.stack(self.solutions.get_value()).T
         return jnp.stack([jnp.sum(fell_back), jnp.max(residual)])
 
     def by_newton(self, cell: Cell, weights: Any, initial: Array, inputs: Array) -> Array:
