@@ -52,7 +52,7 @@ MOST = 24
 """Most sweeps with derivatives, before the loop over time takes over."""
 
 TRUST = 4.0
-"""Largest correction of a guess, in parts of max(1, |state|); beyond it the sweep itself is the next guess."""
+"""Largest correction of a guess, in parts of max(1, |state|); beyond it the sweep gives the next guess."""
 
 
 class Solved(NamedTuple):

@@ -165,7 +165,7 @@ def test_weights_that_diverge_fall_back(name: str) -> None:
 
 
 def test_corrections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where corrections grow from chunk to chunk, guesses stay near the states, whose modulus is at most 1."""
+    """Where corrections grow from chunk to chunk, guesses stay near the states, of modulus 1 at most."""
 
     def residual() -> float:
         # Another function each time, because JAX keeps the program of one that it has traced.
