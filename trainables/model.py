@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,6 +30,7 @@ from trainables.keys import source_of_keys
 from trainables.layers import LAYERS
 from trainables.layers.causal_conv import causal_conv, initial_conv
 from trainables.layers.layer import Bounds, Layer
+from trainables.layers.rnn import NewtonLayer
 from trainables.norm import NORMS
 from trainables.optim import step_mask
 from trainables.settings import Gate, Mixing, NormPosition, Pooling
@@ -128,6 +130,10 @@ class Block(nnx.Module):
     With `short_conv` the layer reads conv(u) + b, a causal convolution of each channel, in both directions.
     With `gate` its outputs are multiplied by SiLU or GELU of Dense(u).
 
+    Attributes:
+        solved: Of a layer that Newton's method solves: the number of sequences in training so far that fell
+            back to the loop over time, and the largest residual of the last step, (2,).
+
     Source: Mamba, section 3.4; De et al. 2024 (Griffin), section 2.3.
     """
 
@@ -154,6 +160,8 @@ class Block(nnx.Module):
             self.conv_bias = nnx.Param(jnp.zeros(width))
         if self.gate != "none":
             self.branch = nnx.Linear(width, width, rngs=rngs)
+        if isinstance(self.layer, NewtonLayer) and self.layer.solves:
+            self.solved = nnx.BatchStat(jnp.zeros(2))
 
     def __call__(
         self,
@@ -187,24 +195,45 @@ class Block(nnx.Module):
         """Return the output, the states of the layer (B, L, any), and the memory after the last step."""
         training = kept is not None
         normal = self.normalised("before", x, padding, training=training)
-        out, states, memory = self._over_batch(normal, padding, memory)
+        out, states, memory = self._over_batch(normal, padding, memory, training=training)
         mixed = self.mixed(self.gated(normal, out), kept)
         x = self.normalised("after", x + padding.zeroed(mixed), padding, training=training)
         return x, states, memory
 
     def _over_batch(
-        self, rows: Array, padding: Padding, memory: BlockState | None
+        self, rows: Array, padding: Padding, memory: BlockState | None, *, training: bool
     ) -> tuple[Array, Array, BlockState | None]:
         """Return the outputs of the layer (B, L, D), its states (B, L, any), and the memory after them."""
         layer = self.layer.over(len(rows))
         if memory is None:
             seen = jax.vmap(lambda rows: self.convolved(self._rows_before(), rows)[0])(rows)
-            over_batch = jax.vmap(layer.run, in_axes=(0, None if padding.lengths is None else 0))
-            return *over_batch(seen, padding.lengths), None
+            axes = (0, None if padding.lengths is None else 0)
+            return *self._counted(layer, Layer.run, axes, (seen, padding.lengths), training), None
         assert padding.lengths is None, "a state is carried over sequences without padding"
         seen, before = jax.vmap(self.convolved)(memory.before, rows)
-        out, states, after = jax.vmap(layer.run_from)(memory.layer, seen)
+        out, states, after = self._counted(layer, Layer.run_from, (0, 0), (memory.layer, seen), training)
         return out, states, BlockState(before, after)
+
+    def _counted(
+        self,
+        layer: Layer,
+        run: Callable[..., Any],
+        axes: tuple[int | None, ...],
+        arguments: tuple[Any, ...],
+        training: bool,
+    ) -> Any:
+        """Return what a method of the layer gives for each sequence; in training, note how it was solved."""
+        if not (training and isinstance(layer, NewtonLayer) and layer.solves):
+            return jax.vmap(partial(run, layer), axes)(*arguments)
+
+        def watched(*arguments: Any) -> tuple[Any, Array]:
+            one = layer.watch()
+            return run(one, *arguments), one.outcome()
+
+        answers, outcomes = jax.vmap(watched, axes)(*arguments)
+        fell_back, residual = outcomes.T
+        self.solved[...] = jnp.stack([self.solved[...][0] + jnp.sum(fell_back), jnp.max(residual)])
+        return answers
 
     def initial_state(self) -> BlockState:
         """Return the memory of the convolution and of the layer before the first step."""

@@ -91,7 +91,10 @@ class _Trial:
                     self.frozen = True
                     return
                 scores = engine.evaluate(0, "validation", self._settings.evaluate_examples)
-                yield self._step, self._whole(report).curve(scores, engine.hidden_norms(0))
+                yield (
+                    self._step,
+                    self._whole(report).curve(scores, engine.hidden_norms(0), engine.solutions(0)),
+                )
 
     def _whole(self, report: TrainReport) -> TrainReport:
         """Return a report that includes steps of another engine since the last report."""

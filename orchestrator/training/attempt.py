@@ -166,7 +166,8 @@ class Attempt:
     def _evaluated(self, report: TrainReport) -> Outcome:
         started = time.perf_counter()
         scores = self._engine.evaluate(self._slot, "validation", self._settings.evaluate_examples)
-        curve = report.curve(scores, self._engine.hidden_norms(self._slot))
+        slot, engine = self._slot, self._engine
+        curve = report.curve(scores, engine.hidden_norms(slot), engine.solutions(slot))
         seconds = time.perf_counter() - started
         metrics = {**curve, **_speed(report, seconds), **self._of_first_report()}
         self._assignment.check_metrics(metrics)

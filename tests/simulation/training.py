@@ -138,6 +138,9 @@ class CountingEngine:
     def hidden_norms(self, slot: int, *, initial: object = None) -> dict[str, float]:
         return {}
 
+    def solutions(self, slot: int) -> dict[str, float]:
+        return {}
+
     def evaluate(self, slot: int, split: str, examples: int | None) -> dict[str, float]:
         return {"loss": 1.0, "accuracy": self._state.accuracy()}
 

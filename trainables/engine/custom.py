@@ -182,6 +182,10 @@ class CustomProgram:
         """Return no norms."""
         return jnp.zeros((0, 3))
 
+    def solutions(self, trained: Stepped) -> dict[str, float]:
+        """Return nothing: a user's program has no layers."""
+        return {}
+
     def apart(self, trained: Stepped) -> dict[str, np.ndarray]:
         """Return the arrays on the host, by their paths in the tree; keys as their data."""
         leaves = jax.tree_util.tree_leaves_with_path(trained)

@@ -300,6 +300,15 @@ class Engine:
             if np.isfinite(value)
         }
 
+    def solutions(self, slot: int) -> dict[str, float]:
+        """Return how Newton's method did in the training of a slot, for layers with `algorithm: newton`.
+
+        Returns:
+            `fallbacks/layer_k`, the number of sequences so far that were run step by step instead, and
+            `residual/layer_k`, the largest residual of the last step unless it is infinite.
+        """
+        return self._program.solutions(self._trained(slot))
+
     def _evaluations(
         self, name: Literal["evaluate", "evaluate_each"], slot: int, split: str, examples: int | None
     ) -> list[tuple[Sums, np.ndarray]]:

@@ -284,6 +284,19 @@ class NetworkProgram:
         """Return `trainables.model.hidden_norms` of each layer over some examples, (depth, 3)."""
         return self._trained(trained).hidden_norms(examples.inputs, self._lengths(examples))
 
+    def solutions(self, trained: Trained) -> dict[str, float]:
+        """Return `fallbacks/layer_k` and, if it is finite, `residual/layer_k` of layers solved by Newton."""
+        places = {f"blocks/{layer}/solved": layer for layer in range(self.depth)}
+        if not places.keys() & set(self.layout.stats.names):
+            return {}
+        stats = self.layout.stats.split(np.asarray(trained.stats, np.float64))
+        return {
+            f"{name}/layer_{layer}": float(value)
+            for place, layer in places.items()
+            for name, value in zip(("fallbacks", "residual"), stats[place], strict=True)
+            if np.isfinite(value)
+        }
+
     def apart(self, trained: Trained) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by name, on the host."""
         return self._names.apart(trained)

@@ -142,13 +142,17 @@ class TrainReport:
         return replace(self, per_step=self.per_step.after(earlier))
 
     def curve(
-        self, scores: Mapping[str, float], norms: Mapping[str, float] | None = None
+        self,
+        scores: Mapping[str, float],
+        norms: Mapping[str, float] | None = None,
+        solutions: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
         """Return the new point of each curve by name.
 
         Args:
             scores: Scores of the validation after this training.
             norms: Result of `Engine.hidden_norms` after this training.
+            solutions: Result of `Engine.solutions` after this training.
         """
         # A program need not score its training examples, and its only score may be the loss.
         scored = [] if math.isnan(self.metric) else [name for name in scores if name != "loss"]
@@ -159,6 +163,7 @@ class TrainReport:
             **trained,
             "learning_rate": self.learning_rate,
             **{f"hidden_norm/{name}": value for name, value in (norms or {}).items()},
+            **{f"newton/{name}": value for name, value in (solutions or {}).items()},
         }
 
 

@@ -117,6 +117,9 @@ class SlotProgram(Protocol):
     def hidden_norms(self, trained: Any, examples: Examples) -> Array:
         """Return `trainables.model.hidden_norms` of each layer over some examples, (depth, 3)."""
 
+    def solutions(self, trained: Any) -> dict[str, float]:
+        """Return the `trainables.model.Block.solved` of each layer that has them, by name."""
+
     def apart(self, trained: Any) -> dict[str, np.ndarray]:
         """Return the arrays of a checkpoint by name, on the host."""
 

@@ -16,6 +16,7 @@ from trainables.settings import (
     DISCRETISATION,
     EVEN,
     GATED_ALGORITHM,
+    RNN_ALGORITHM,
     STEPS,
     Count,
     LayerSettings,
@@ -208,7 +209,7 @@ DECLARED: dict[str, Any] = {
     ),
     "trainables.layers.rnn:TanhRNN": LayerSettings(
         summary="A vanilla RNN (LRU, section 3.1).",
-        options={"transition_init": DENSE_START},
+        options={"algorithm": RNN_ALGORITHM, "transition_init": DENSE_START},
         parameters=DENSE_PARAMETERS,
     ),
     "trainables.layers.rnn:ReluRNN": LayerSettings(
@@ -218,6 +219,7 @@ DECLARED: dict[str, Any] = {
     ),
     "trainables.layers.rnn:LSTM": LayerSettings(
         summary="A long short-term memory with N cells.",
+        options={"algorithm": RNN_ALGORITHM},
         parameters=Count(
             ("d_model", "d_state", "bidirectional"),
             lambda d, n, both: 4 * n * (n + d + 1) + (1 + both) * n * d + d,
@@ -225,6 +227,7 @@ DECLARED: dict[str, Any] = {
     ),
     "trainables.layers.rnn:GRU": LayerSettings(
         summary="A gated recurrent unit with N units.",
+        options={"algorithm": RNN_ALGORITHM},
         parameters=Count(
             ("d_model", "d_state", "bidirectional"),
             lambda d, n, both: 3 * n * (n + d + 1) + (1 + both) * n * d + d,

@@ -37,10 +37,12 @@ class NewtonLayer(Layer):
     Attributes:
         algorithm: "sequential", "newton" or "auto", which is "sequential": docs/benchmarks/recurrence.md.
         watched: Whether the layer keeps what each solution came to.
+        solutions: Of a watched layer: whether each solution fell back, and its residual, (n, 2).
     """
 
     algorithm: str
     watched: bool = False
+    solutions: nnx.Intermediate
 
     @property
     def solves(self) -> bool:
@@ -50,12 +52,12 @@ class NewtonLayer(Layer):
     def watch(self) -> NewtonLayer:
         """Return a layer that keeps what each solution came to, for a function that `vmap` traces."""
         layer = nnx.clone(self)  # Only a module of this trace may be changed.
-        layer.watched = True
+        layer.watched, layer.solutions = True, nnx.Intermediate(jnp.zeros((0, 2)))
         return layer
 
     def outcome(self) -> Array:
         """Return how many solutions fell back to the loop, and the largest residual, (2,)."""
-        fell_back, residual = jnp.stack(self.solutions[...]).T
+        fell_back, residual = self.solutions[...].T
         return jnp.stack([jnp.sum(fell_back), jnp.max(residual)])
 
     def by_newton(self, cell: Cell, weights: Any, initial: Array, inputs: Array) -> Array:
@@ -63,7 +65,8 @@ class NewtonLayer(Layer):
         solved = newton_recurrence(cell, weights, initial, inputs)
         if self.watched:
             outcome = jnp.stack([solved.fell_back.astype(jnp.float32), solved.residual])
-            self.sow(nnx.Intermediate, "solutions", jax.lax.stop_gradient(outcome))
+            rows = [self.solutions[...], jax.lax.stop_gradient(outcome)[None]]
+            self.solutions = nnx.Intermediate(jnp.concatenate(rows))
         return solved.states
 
 

@@ -17,6 +17,7 @@ from trainables.data.task import IGNORED, Signature
 from trainables.engine import Engine
 from trainables.engine.report import MOST_STEPS
 from trainables.errors import Refusal
+from trainables.layers.recurrence import newton
 from trainables.trial import TrialSettings
 
 
@@ -192,6 +193,44 @@ def test_a_new_learning_rate_compiles_nothing_for_any_layer(layer: str) -> None:
     assert (norms["head/layer_0"] > 0) == (layer != "none")
     assert np.isfinite(second.loss)
     assert second.loss != first.loss
+
+
+NEWTON = {"layer": "gru", "bidirectional": True, "options": {"algorithm": "newton"}}
+LOOP = {**NEWTON, "options": {"algorithm": "sequential"}}
+
+
+def test_layers_solved_by_newton_train_as_those_of_the_loop() -> None:
+    """Newton's method trains as the loop does, reports how, and a new learning rate compiles nothing."""
+    one, other = (toy_trial(0, model=NEWTON, learning_rate=rate) for rate in (1e-3, 2e-3))
+    engine, loop = (
+        Engine(one, toy_data(), slots=2, stacked=True),
+        Engine(toy_trial(0, model=LOOP), toy_data()),
+    )
+    with _trials(engine, {0: one}), _trials(loop, {0: toy_trial(0, model=LOOP, learning_rate=1e-3)}):
+        first, expected = engine.advance({0: 20})[0], loop.advance({0: 20})[0]
+        curve = first.curve({}, None, engine.solutions(0))
+        assert not loop.solutions(0)
+    np.testing.assert_allclose(first.per_step.loss, expected.per_step.loss, rtol=1e-4)
+    assert curve["newton/fallbacks/layer_0"] == 0
+    assert 0 < curve["newton/residual/layer_0"] <= newton.TOLERANCE
+    with _compilations() as seen, _trials(engine, {1: other}):
+        assert engine.advance({1: 20})[1].loss != first.loss
+        engine.solutions(1)
+    assert not seen
+
+
+def test_fallbacks_are_counted_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sequence of every step counts, once a direction, also after the trial has moved to an engine."""
+    monkeypatch.setattr(newton, "TOLERANCE", -1.0)  # No residual is that small.
+    trial = toy_trial(0, model=NEWTON, remat=True)
+    engine, other = Engine(trial, toy_data()), Engine(trial, toy_data())
+    with _trials(engine, {0: trial}):
+        engine.advance({0: 3})
+        assert engine.solutions(0)["fallbacks/layer_0"] == 3 * 8 * 2
+        kept = engine.snapshot(0)
+    other.restore(0, trial, kept)
+    other.advance({0: 2})
+    assert other.solutions(0)["fallbacks/layer_0"] == 5 * 8 * 2
 
 
 def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,13 @@ follow from chunk to chunk,
 which is linear. In chunks of one step this is DEER, where every state is a guess. Longer chunks have fewer
 guesses, so fewer sweeps and no array of L matrices; the states within a chunk are those of the loop.
 
-Sweeps without P come first, because they cost N times less and suffice where a state is forgotten within a
-few chunks. Where a correction does not make the residual smaller, P is multiplied by half of its factor, as
-the gain of the Kalman filter of ELK attenuates the Jacobians; at 0 what remains is a sweep without P. Every
-factor leaves the solution as it is. The chunks before number k are right after k sweeps at the latest.
+Sweeps without P come first, because they cost S times less for S numbers in a state, and suffice where a
+state is forgotten within a few chunks. A correction far beyond the size of the states is not trusted: the
+next guess is then the last state of the chunk before, as in a sweep without P. ELK bounds the corrections of
+DEER, which has a product of L derivatives to overflow, by a Kalman filter, whose gain attenuates derivatives.
+Here their products are as long as a chunk, and attenuating them by a common factor, which was halved after
+each sweep that did not help, solved no more of 48 recurrences (docs/benchmarks/recurrence.md). In any case
+the chunks before number k are right after k sweeps.
 
 Gradients are those of the implicit function: one adjoint recurrence, linear, against time, at the states
 found. It runs through the same chunks, or step by step on a CPU. No derivative passes through the sweeps.
@@ -47,6 +50,9 @@ GAIN = 0.1
 
 MOST = 24
 """Most sweeps with derivatives, before the loop over time takes over."""
+
+TRUST = 4.0
+"""Largest correction of a guess, in parts of max(1, |state|); beyond it the sweep gives the next guess."""
 
 
 class Solved(NamedTuple):
@@ -84,7 +90,6 @@ class _Sweeps(NamedTuple):
         states: States from them, (C, size, S).
         residual: As in `Solved`.
         before: The residual one sweep earlier.
-        factor: Factor of the derivatives.
         count: Number of sweeps.
     """
 
@@ -92,7 +97,6 @@ class _Sweeps(NamedTuple):
     states: Array
     residual: Array
     before: Array
-    factor: Array
     count: Array
 
 
@@ -101,18 +105,18 @@ def _solved(cell: Cell, weights: Any, initial: Array, inputs: Array) -> Solved:
     length = len(inputs)
     chunks = _split(inputs, chunk_size(length))
 
-    def swept(guesses: Array, before: Array, factor: Array, count: Array) -> _Sweeps:
+    def swept(guesses: Array, before: Array, count: Array) -> _Sweeps:
         states = _run(cell, weights, guesses, chunks)
         missing = jnp.abs(states[:-1, -1] - guesses[1:])
         share = missing / jnp.maximum(1, jnp.abs(states[:-1, -1]))
         residual = jnp.max(jnp.where(jnp.isfinite(share), share, jnp.inf), initial=0.0)
-        return _Sweeps(guesses, states, residual, before, factor, count)
+        return _Sweeps(guesses, states, residual, before, count)
 
     def unsolved(now: _Sweeps) -> Array:
         return now.residual > TOLERANCE
 
     def plain(now: _Sweeps) -> _Sweeps:
-        return swept(_shifted(initial, now.states[:, -1]), now.residual, now.factor, now.count + 1)
+        return swept(_shifted(initial, now.states[:, -1]), now.residual, now.count + 1)
 
     def corrected(now: _Sweeps) -> _Sweeps:
         before = jnp.concatenate([now.guesses[:, None], now.states[:, :-1]], axis=1)
@@ -120,24 +124,17 @@ def _solved(cell: Cell, weights: Any, initial: Array, inputs: Array) -> Solved:
 
         def follow(change: Array, chunk: tuple[Array, Array, Array]) -> tuple[Array, Array]:
             derivative, end, guess = chunk
-            change = now.factor * (derivative @ change) + end - guess
+            change = derivative @ change + end - guess
             return change, change
 
         series = derivatives[:-1], ends[:-1], now.guesses[1:]
         changes = jax.lax.scan(follow, jnp.zeros_like(initial), series)[1]
-        guesses = jnp.concatenate([initial[None], now.guesses[1:] + changes])
-        # Where corrections overflow, what remains of them is the sweep itself.
-        guesses = jnp.where(jnp.isfinite(guesses), guesses, _shifted(initial, ends))
-        new = swept(guesses, now.residual, now.factor, now.count + 1)
-        better = new.residual < now.residual
-        return new._replace(factor=jnp.where(better, jnp.minimum(2 * now.factor, 1), now.factor / 2))
+        trusted = jnp.abs(changes) <= TRUST * jnp.maximum(1, jnp.abs(ends[:-1]))
+        guesses = jnp.where(trusted, now.guesses[1:] + changes, ends[:-1])
+        return swept(jnp.concatenate([initial[None], guesses]), now.residual, now.count + 1)
 
-    start = swept(
-        jnp.broadcast_to(initial, (len(chunks), *initial.shape)),
-        jnp.float32(jnp.inf),
-        jnp.float32(1),
-        jnp.int32(0),
-    )
+    first = jnp.broadcast_to(initial, (len(chunks), *initial.shape))
+    start = swept(first, jnp.float32(jnp.inf), jnp.int32(0))
     now = jax.lax.while_loop(
         lambda now: unsolved(now) & (now.residual <= GAIN * now.before) & (now.count < PLAIN), plain, start
     )
