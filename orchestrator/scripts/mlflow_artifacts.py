@@ -65,7 +65,7 @@ class MlflowArtifacts:
             fits = others + size <= self._most and (name in self._sizes or len(self._sizes) < MOST_ARTIFACTS)
             if fits:
                 self._sizes[name] = size
-            else:
+            elif len(self._left_out) < MOST_ARTIFACTS:
                 self._left_out.append(name)
         if not fits:
             for _ in _pieces(body, size):
@@ -95,15 +95,14 @@ class MlflowArtifacts:
             names, self._since = sorted(self._since), set()
             taken = []
             for name in names:
-                with suppress(
-                    NotADirectoryError, IsADirectoryError, FileExistsError
-                ):  # a file became a folder
+                # A name may have become that of a folder since an earlier report.
+                with suppress(NotADirectoryError, IsADirectoryError, FileExistsError):
                     _move(self._new / name, self._kept / name)
                     taken.append(name)
         return taken
 
     def left_out(self) -> list[str]:
-        """Return the names of the files that were left out since the last call."""
+        """Return the names of the first files that were left out since the last call."""
         with self._lock:
             names, self._left_out = self._left_out, []
         return names
