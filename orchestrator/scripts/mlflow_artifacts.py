@@ -7,8 +7,8 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 from uuid import uuid4
 
 MOST_BYTES = 1 << 30
@@ -44,7 +44,7 @@ class MlflowArtifacts:
         self._left_out: list[str] = []
         self._lock = threading.Lock()
 
-    def write(self, name: str, body: BinaryIO, size: int) -> None:
+    def write(self, name: str, body: BufferedIOBase, size: int) -> None:
         """Write a file, which replaces an earlier one of its name.
 
         A file that exceeds a limit is read and left out; `left_out` names it.
@@ -152,7 +152,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"{must} (got {name!r:.80})")
 
 
-def _pieces(body: BinaryIO, size: int) -> Iterator[bytes]:
+def _pieces(body: BufferedIOBase, size: int) -> Iterator[bytes]:
     """Yield exactly `size` bytes.
 
     Raises:
