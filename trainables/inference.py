@@ -223,7 +223,7 @@ class Predictor:
 class Stream:
     """One sequence that is read step by step and remembered only in the carried state."""
 
-    def __init__(self, reader: Reader, trained: Trained, step: Any, carried: Carried) -> None:
+    def __init__(self, reader: Reader, trained: Trained, step: Any, carried: ReadState) -> None:
         self._reader, self._trained, self._step, self._carried = reader, trained, step, carried
 
     def feed(self, now: Any) -> np.ndarray:
@@ -236,7 +236,7 @@ class Stream:
         return np.asarray(logits)
 
 
-class Carried(NamedTuple):
+class ReadState(NamedTuple):
     """The memory of a network after the steps so far.
 
     Attributes:
@@ -250,7 +250,7 @@ class Carried(NamedTuple):
     steps: Array
 
 
-def initial_state(model: Model) -> Carried:
+def initial_state(model: Model) -> ReadState:
     """Return the memory before the first step.
 
     Raises:
@@ -262,10 +262,10 @@ def initial_state(model: Model) -> Carried:
     for block in model.blocks:
         only_looks_back(block.layer)
     blocks = tuple(block.initial_state() for block in model.blocks)
-    return Carried(blocks, jnp.zeros(model.head.in_features), jnp.float32(0))
+    return ReadState(blocks, jnp.zeros(model.head.in_features), jnp.float32(0))
 
 
-def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
+def step(model: Model, carried: ReadState, now: Array) -> tuple[ReadState, Array]:
     """Advance by one step.
 
     Args:
@@ -284,7 +284,7 @@ def step(model: Model, carried: Carried, now: Array) -> tuple[Carried, Array]:
         state, out = block.step(state, normal[0, 0])
         x = block.normalised("after", x + block.mixed(out), unpadded, training=False)
         states.append(state)
-    moved = Carried(tuple(states), carried.total + x[0, 0], carried.steps + 1)
+    moved = ReadState(tuple(states), carried.total + x[0, 0], carried.steps + 1)
     only_this = model.signature.output == "steps" or model.pooling == "last"
     pooled = x[0, 0] if only_this else moved.total / moved.steps
     return moved, model.head(pooled)

@@ -209,7 +209,7 @@ class Sweep(LoadedSweep):
         if retry_failed and not failed:
             raise BadInput(self.id, "has no failed trials to retry", "", "`show` shows a trial.")
         self._check_bound()
-        with _watching(self, observer, progress) as screen:
+        with _watching(self, observer, progress) as screen, self._notified(screen) as notices:
             hardware = self.admit()
             if profile := self.specification.profile:
                 reasons = {None: "as it began", True: hardware.phrase, False: "asked for"}
@@ -229,10 +229,9 @@ class Sweep(LoadedSweep):
                 wait=preflight.Patience.of(wait),
                 unless_stopped=unless_stopped,
             )
-            with self._notified(screen) as notices:
-                self.id, code = drive(self.specification, run, screen)
-                if notices is not None:
-                    notices.end(code)
+            self.id, code = drive(self.specification, run, screen)
+            if notices is not None:
+                notices.end(code)
             return code
 
     @contextmanager

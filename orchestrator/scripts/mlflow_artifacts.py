@@ -7,8 +7,8 @@ import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 from uuid import uuid4
 
 MOST_BYTES = 1 << 30
@@ -44,7 +44,7 @@ class MlflowArtifacts:
         self._left_out: list[str] = []
         self._lock = threading.Lock()
 
-    def write(self, name: str, body: BinaryIO, size: int) -> None:
+    def write(self, name: str, body: BufferedIOBase, size: int) -> None:
         """Write a file, which replaces an earlier one of its name.
 
         A file that exceeds a limit is read and left out; `left_out` names it.
@@ -65,7 +65,7 @@ class MlflowArtifacts:
             fits = others + size <= self._most and (name in self._sizes or len(self._sizes) < MOST_ARTIFACTS)
             if fits:
                 self._sizes[name] = size
-            else:
+            elif len(self._left_out) < MOST_ARTIFACTS:
                 self._left_out.append(name)
         if not fits:
             for _ in _pieces(body, size):
@@ -95,15 +95,14 @@ class MlflowArtifacts:
             names, self._since = sorted(self._since), set()
             taken = []
             for name in names:
-                with suppress(
-                    NotADirectoryError, IsADirectoryError, FileExistsError
-                ):  # a file became a folder
+                # A name may have become that of a folder since an earlier report.
+                with suppress(NotADirectoryError, IsADirectoryError, FileExistsError):
                     _move(self._new / name, self._kept / name)
                     taken.append(name)
         return taken
 
     def left_out(self) -> list[str]:
-        """Return the names of the files that were left out since the last call."""
+        """Return the names of the first files that were left out since the last call."""
         with self._lock:
             names, self._left_out = self._left_out, []
         return names
@@ -153,7 +152,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"{must} (got {name!r:.80})")
 
 
-def _pieces(body: BinaryIO, size: int) -> Iterator[bytes]:
+def _pieces(body: BufferedIOBase, size: int) -> Iterator[bytes]:
     """Yield exactly `size` bytes.
 
     Raises:

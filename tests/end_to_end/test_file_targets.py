@@ -28,7 +28,6 @@ objective: {minimize: val/loss}
 sampler: {random: {seed: 1}}
 scheduler: none
 budget: {trials: 2}
-resources: {concurrent: 1}
 notify: {team: [best, ended], own: all}
 """
 

@@ -12,7 +12,7 @@ import numpy as np
 from trainables.engine.slot_program import Examples, on_device
 
 
-class Block(NamedTuple):
+class ExampleBlock(NamedTuple):
     """Some examples of a split.
 
     Attributes:
@@ -28,7 +28,7 @@ class Block(NamedTuple):
     places: np.ndarray
 
 
-def blocks(examples: Examples, size: int, rows: int, together: int) -> Iterator[Block]:
+def blocks(examples: Examples, size: int, rows: int, together: int) -> Iterator[ExampleBlock]:
     """Yield blocks of the first `size` examples in their order.
 
     Args:
@@ -43,7 +43,7 @@ def blocks(examples: Examples, size: int, rows: int, together: int) -> Iterator[
         yield _block(cut, np.where(np.arange(rows) < stop - start, start + np.arange(rows), -1), together)
 
 
-def blocks_of_streams(examples: Examples, size: int, rows: int, streams: int) -> Iterator[Block]:
+def blocks_of_streams(examples: Examples, size: int, rows: int, streams: int) -> Iterator[ExampleBlock]:
     """Yield blocks of the first `size` examples, where each of some streams reads consecutive ones.
 
     The streams are equal parts of the examples; the last may be shorter. Example t of stream b stands in row
@@ -64,9 +64,9 @@ def blocks_of_streams(examples: Examples, size: int, rows: int, streams: int) ->
         yield _block(jax.tree.map(lambda array, part=part: array[part], examples), part, streams)
 
 
-def _block(examples: Examples, places: np.ndarray, together: int) -> Block:
+def _block(examples: Examples, places: np.ndarray, together: int) -> ExampleBlock:
     rounds = -(-(1 + np.flatnonzero(places >= 0)[-1]) // together)
-    return Block(on_device(examples), (places >= 0).astype(np.float32), np.int32(rounds), places)
+    return ExampleBlock(on_device(examples), (places >= 0).astype(np.float32), np.int32(rounds), places)
 
 
 def _filled(part: np.ndarray, *, start: int, stop: int, rows: int) -> np.ndarray:

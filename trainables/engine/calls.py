@@ -13,7 +13,7 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.engine.report import MOST_STEPS, Log, empty, noted
+from trainables.engine.report import MOST_STEPS, StepLog, empty, noted
 from trainables.engine.slot_program import Examples, SlotProgram, at, number_of
 from trainables.engine.state import SlotState, put, take
 from trainables.optim import Sums
@@ -25,7 +25,7 @@ class Calls:
 
     program: SlotProgram
 
-    def advance(self, slot: SlotState, steps: Array, train: Examples) -> tuple[SlotState, Log]:
+    def advance(self, slot: SlotState, steps: Array, train: Examples) -> tuple[SlotState, StepLog]:
         """Advance one slot, until a loss or gradient is not finite.
 
         Args:
@@ -40,7 +40,7 @@ class Calls:
 
     def advance_stacked(
         self, slots: SlotState, picks: Array, live: Array, steps: Array, train: Examples
-    ) -> tuple[SlotState, Log]:
+    ) -> tuple[SlotState, StepLog]:
         """Advance some slots of a stack by the same number of steps.
 
         A single slot is not vmapped, so that a GPU held by one trial pays nothing for slots.
@@ -115,13 +115,15 @@ class Calls:
     def _rows(self, index: Array) -> Array:
         return index * self.program.evaluated + jnp.arange(self.program.evaluated)
 
-    def _advance(self, slot: SlotState, live: Array, steps: Array, train: Examples) -> tuple[SlotState, Log]:
+    def _advance(
+        self, slot: SlotState, live: Array, steps: Array, train: Examples
+    ) -> tuple[SlotState, StepLog]:
         """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
         # For all steps at once: the loop of the permutation ends on a condition that a GPU must send to the
         # host, which would delay every step.
         order = self.program.order(slot.trained.step, MOST_STEPS, number_of(train), slot.free.seed)
 
-        def step(index: Array, carry: tuple[SlotState, Log]) -> tuple[SlotState, Log]:
+        def step(index: Array, carry: tuple[SlotState, StepLog]) -> tuple[SlotState, StepLog]:
             slot, log = carry
             moved, outcome = self.program.step(slot, train, order[index])
             goes = live & slot.finite & moved.finite

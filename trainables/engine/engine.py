@@ -14,7 +14,7 @@ from jax import numpy as jnp
 
 from trainables.cost import Cost
 from trainables.data.task import TaskData
-from trainables.engine.blocks import Block, blocks, blocks_of_streams
+from trainables.engine.blocks import ExampleBlock, blocks, blocks_of_streams
 from trainables.engine.calls import Calls
 from trainables.engine.compiler import Compiler
 from trainables.engine.programs import program_of
@@ -39,7 +39,7 @@ EngineSettings: TypeAlias = TrialSettings | ProgramSettings
 
 
 @dataclass
-class Asked:
+class StepsAsked:
     """The steps that a slot still has to do before its report.
 
     Attributes:
@@ -113,7 +113,7 @@ class Engine:
         self._program: SlotProgram = program_of(settings, data)
         self._compiler = Compiler()
         self._train = on_device(self._program.examples(data.train))
-        self._validation: tuple[int, list[Block]] = (0, [])
+        self._validation: tuple[int, list[ExampleBlock]] = (0, [])
         self._options = DETERMINISTIC if self._program.bits and self.device != "cpu" else None
         shared = self._program, self._compiler, self._train, slots
         self._slots: Slots = (
@@ -122,7 +122,7 @@ class Engine:
             else SeparateSlots(*shared, self._options)
         )
         self._taken: set[int] = set()
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, StepsAsked] = {}
         self._compiled: dict[int, float] = {}
 
     @property
@@ -202,7 +202,7 @@ class Engine:
         assert steps >= 1
         assert slot in self._taken, f"slot {slot} holds no trial"
         assert slot not in self._asked, f"slot {slot} has steps left"
-        self._asked[slot] = Asked(steps)
+        self._asked[slot] = StepsAsked(steps)
 
     def round(self, *, size: int | None = None, most: int = MOST_STEPS) -> Round:
         """Run device calls of a second or two for the slots with steps left.
@@ -366,7 +366,9 @@ class Engine:
         assert slot in self._taken, f"slot {slot} holds no trial"
         return self._slots.trained(slot)
 
-    def _blocks(self, name: str, program: SlotProgram, split: Examples, most: int | None) -> Iterable[Block]:
+    def _blocks(
+        self, name: str, program: SlotProgram, split: Examples, most: int | None
+    ) -> Iterable[ExampleBlock]:
         """Return the blocks of a split; validation's stay on the device."""
         size = min(number_of(split), most or number_of(split))
         cut = blocks_of_streams if program.carries else blocks

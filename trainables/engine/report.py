@@ -37,7 +37,7 @@ class StepMetrics(NamedTuple):
     rate: Array
 
 
-class Log(NamedTuple):
+class StepLog(NamedTuple):
     """The report of a call of several steps.
 
     Attributes:
@@ -64,10 +64,10 @@ def nothing() -> StepMetrics:
     return StepMetrics(zero, zero, zero, jnp.int32(0), zero)
 
 
-def empty() -> Log:
+def empty() -> StepLog:
     """Return a log of no steps."""
     column = jnp.zeros(MOST_STEPS)
-    return Log(
+    return StepLog(
         loss=column,
         metric=column,
         counted=column,
@@ -79,7 +79,7 @@ def empty() -> Log:
     )
 
 
-def noted(log: Log, index: Array, outcome: StepMetrics) -> Log:
+def noted(log: StepLog, index: Array, outcome: StepMetrics) -> StepLog:
     """Return the log with one step's outcome."""
 
     def written(column: Array, value: Array) -> Array:
@@ -167,13 +167,15 @@ class TrainReport:
         }
 
 
-def cut(log: Log) -> Log:
+def cut(log: StepLog) -> StepLog:
     """Return the log of a slot on the host, without the rows of steps that it did not take."""
     columns = ("loss", "metric", "counted", "tokens")
     return log._replace(**{name: getattr(log, name)[: int(log.taken)] for name in columns})
 
 
-def joined(calls: Sequence[tuple[Log, Stretch]], train_seconds: float, compile_seconds: float) -> TrainReport:
+def joined(
+    calls: Sequence[tuple[StepLog, Stretch]], train_seconds: float, compile_seconds: float
+) -> TrainReport:
     """Return the report of one slot's consecutive calls."""
     logs = [log for log, _ in calls]
     last = logs[-1]

@@ -18,7 +18,7 @@ import numpy as np
 from trainables.engine.buckets import Buckets, halved
 from trainables.engine.calls import Calls
 from trainables.engine.compiler import Compiler
-from trainables.engine.report import MOST_STEPS, Log, cut
+from trainables.engine.report import MOST_STEPS, StepLog, cut
 from trainables.engine.slot_program import Examples, SlotProgram
 from trainables.engine.state import SlotState, Trained, blank, copied, put, take
 from trainables.stretches import Stretch
@@ -27,7 +27,7 @@ CALL_SECONDS = 1.5
 """Target duration of a round of device calls, so that signals and evictions do not wait long."""
 
 
-Call: TypeAlias = tuple[Log, Stretch]
+Call: TypeAlias = tuple[StepLog, Stretch]
 """The log of one slot's steps in a device call, and the program that took them."""
 
 

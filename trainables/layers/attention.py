@@ -17,7 +17,7 @@ ROWS = 128
 """Number of queries in a chunk."""
 
 
-class Cache(NamedTuple):
+class AttentionCache(NamedTuple):
     """Keys and values of the last `context` - 1 rows, the latest ones last.
 
     Attributes:
@@ -97,7 +97,7 @@ class Attention(ChunkedLayer):
         """Return the number of queries in a chunk."""
         return ROWS
 
-    def chunk(self, coefficients: None, state: Cache, u: Array) -> tuple[Cache, Array]:
+    def chunk(self, coefficients: None, state: AttentionCache, u: Array) -> tuple[AttentionCache, Array]:
         """Return the next cache and the answers of all heads, (S, D)."""
         before, rows = len(state.keys), len(u)
         keys = jnp.concatenate([state.keys, u @ self.W_k[...].T])
@@ -108,7 +108,7 @@ class Attention(ChunkedLayer):
         scale = (self.heads / keys.shape[1]) ** 0.5
         weights = jax.nn.softmax(jnp.where(seen, scale * scores, -jnp.inf), axis=-1)
         answers = jnp.einsum("hst,thv->shv", weights, values.reshape(len(values), self.heads, -1))
-        following = Cache(keys[rows:], values[rows:], jnp.minimum(state.seen + rows, before))
+        following = AttentionCache(keys[rows:], values[rows:], jnp.minimum(state.seen + rows, before))
         return following, answers.reshape(rows, -1)
 
     def _turned(self, rows: Array, start: int) -> Array:
@@ -129,21 +129,21 @@ class Attention(ChunkedLayer):
         """Return the norm of all keys and values that each row sees, (L, 1)."""
         return self.states_from(coefficients, self.start(len(inputs)), inputs)
 
-    def states_from(self, coefficients: None, state: Cache, inputs: Array) -> Array:
+    def states_from(self, coefficients: None, state: AttentionCache, inputs: Array) -> Array:
         """Return the norms after a cache, whose unused rows are zero."""
         rows = jnp.concatenate([inputs @ self.W_k[...].T, inputs @ self.W_v[...].T], axis=1)
         powers = jnp.sum(jnp.concatenate([self.memory(state), rows]) ** 2, axis=1)
         return jnp.sqrt(jnp.convolve(powers, jnp.ones(len(state.keys) + 1), mode="valid")[:, None])
 
-    def memory(self, state: Cache) -> Array:
+    def memory(self, state: AttentionCache) -> Array:
         """Return the keys and values."""
         return jnp.concatenate([state.keys, state.values], axis=1)
 
-    def start(self, length: int) -> Cache:
+    def start(self, length: int) -> AttentionCache:
         """Return an empty cache, no longer than a sequence needs."""
         (keys, width), before = self.W_q.shape, min(self.context, max(length, 2)) - 1
-        return Cache(jnp.zeros((before, keys)), jnp.zeros((before, width)), jnp.float32(0))
+        return AttentionCache(jnp.zeros((before, keys)), jnp.zeros((before, width)), jnp.float32(0))
 
-    def initial_state(self) -> Cache:
+    def initial_state(self) -> AttentionCache:
         """Return an empty cache."""
         return self.start(self.context)

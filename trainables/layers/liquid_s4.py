@@ -11,7 +11,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.layer import Bounds, Layer
-from trainables.layers.s4 import S4, System, driven_state, free_response, free_state, kernel
+from trainables.layers.s4 import S4, StateSpace, driven_state, free_response, free_state, kernel
 from trainables.layers.s4d import causal_convolution
 from trainables.settings import EVEN, STEPS, Count, LayerSettings, Option, divisible
 
@@ -102,7 +102,7 @@ class LiquidS4(S4):
         )
         self.order, self.decays = order, kernel == "kb"
 
-    def respond(self, coefficients: System, inputs: Array, *, backward: bool) -> tuple[Array, State]:
+    def respond(self, coefficients: StateSpace, inputs: Array, *, backward: bool) -> tuple[Array, State]:
         """Return the outputs (L, D), and the states, which are computed only if they are used."""
         outputs, states = super().respond(coefficients, inputs, backward=backward)
         if self.algorithm == "sequential":
@@ -110,7 +110,9 @@ class LiquidS4(S4):
         products = self._products(self.initial_state()[1], inputs)
         return outputs + self._responses(coefficients, coefficients.readout(backward), products), states
 
-    def respond_from(self, coefficients: System, state: State, inputs: Array) -> tuple[Array, State, State]:
+    def respond_from(
+        self, coefficients: StateSpace, state: State, inputs: Array
+    ) -> tuple[Array, State, State]:
         """Return the outputs (L, D) from an initial state, all states, and the last state."""
         if self.algorithm == "sequential":
             return Layer.respond_from(self, coefficients, state, inputs)
@@ -127,7 +129,7 @@ class LiquidS4(S4):
             last += jnp.sum(driven(self._powers(coefficients), products), axis=0)
         return outputs, states, (last, jnp.concatenate([before, inputs])[length:])
 
-    def _responses(self, coefficients: System, out: Array, products: Array) -> Array:
+    def _responses(self, coefficients: StateSpace, out: Array, products: Array) -> Array:
         """Return the responses (L, D) to the products of orders 2..P, (P - 1, L, D)."""
         if not self.decays:
             return at_once(self._powers(coefficients), out, products)
@@ -139,7 +141,7 @@ class LiquidS4(S4):
 
         return jnp.sum(jax.vmap(decaying)(self._powers(coefficients), products), axis=0)
 
-    def read(self, coefficients: System, states: tuple[Array, Array], *, backward: bool) -> Array:
+    def read(self, coefficients: StateSpace, states: tuple[Array, Array], *, backward: bool) -> Array:
         """Return the outputs (L, D) of states (L, D, N/2) and products (L, P - 1, D)."""
         memory, products = states
         outputs = super().read(coefficients, memory, backward=backward)
@@ -156,7 +158,7 @@ class LiquidS4(S4):
         """Return zero states, and zeros for the inputs before the first."""
         return super().initial_state(), jnp.zeros((self.order - 1, len(self.D)))
 
-    def advance(self, coefficients: System, state: State, inputs: Array) -> tuple[State, State]:
+    def advance(self, coefficients: StateSpace, state: State, inputs: Array) -> tuple[State, State]:
         """Return the next state, and the row of S4's states and of the products (P - 1, D)."""
         memory, before = state
         products = self._products(before, inputs[None])[:, 0]
@@ -165,7 +167,7 @@ class LiquidS4(S4):
             memory += jnp.sum(self._powers(coefficients) * products[:, :, None], axis=0)
         return (memory, jnp.concatenate([before, inputs[None]])[1:]), (memory, products)
 
-    def _powers(self, coefficients: System) -> Array:
+    def _powers(self, coefficients: StateSpace) -> Array:
         """Return B^p of the discrete B for p = 2..P, complex (P - 1, D, N/2)."""
         into = coefficients.held(coefficients.into)
         return jnp.stack([into**power for power in range(2, self.order + 1)])

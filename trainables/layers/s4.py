@@ -21,7 +21,7 @@ from trainables.settings import EVEN, STEPS, Count, LayerSettings, Option, divis
 EXACT = jax.lax.Precision.HIGHEST
 
 
-class System(NamedTuple):
+class StateSpace(NamedTuple):
     """The system x' = (Lambda - P P*) x + B u of every channel, complex (D, N/2), one of each conjugate pair.
 
     Attributes:
@@ -144,11 +144,11 @@ class S4(Layer):
         self.log_step = nnx.Param(log_between(rngs.params(), (d_model,), dt_init))
         self.D = nnx.Param(normal(rngs.params(), (d_model,)))
 
-    def coefficients(self) -> System:
+    def coefficients(self) -> StateSpace:
         """Return the system of every channel."""
         eigenvalues = jax.lax.complex(-jnp.exp(self.log_Lambda_re[...]), self.Lambda_im[...])
         repeats = (len(self.D) // len(eigenvalues), 1)
-        return System(
+        return StateSpace(
             eigenvalues=jnp.tile(eigenvalues, repeats),
             low_rank=jnp.tile(_complex(self.P[...]), repeats),
             into=jnp.tile(_complex(self.B[...]), repeats),
@@ -157,18 +157,18 @@ class S4(Layer):
             out_backward=_complex(self.C_backward[...]) if self.bidirectional else None,
         )
 
-    def respond(self, coefficients: System, inputs: Array, *, backward: bool) -> tuple[Array, Any]:
+    def respond(self, coefficients: StateSpace, inputs: Array, *, backward: bool) -> tuple[Array, Any]:
         """Return 2 Re(C x), (L, D), and the states, which are computed only if they are used."""
         if self.algorithm == "sequential":
             return super().respond(coefficients, inputs, backward=backward)
         response = kernel(coefficients, coefficients.readout(backward), len(inputs))
         return causal_convolution(response, inputs), self.states(coefficients, inputs)
 
-    def states(self, coefficients: System, inputs: Array) -> Any:
+    def states(self, coefficients: StateSpace, inputs: Array) -> Any:
         """Return the stored states, complex (L, D, N/2)."""
         return jax.lax.scan(partial(self.advance, coefficients), self.initial_state(), inputs)[1]
 
-    def respond_from(self, coefficients: System, state: Any, inputs: Array) -> tuple[Array, Any, Any]:
+    def respond_from(self, coefficients: StateSpace, state: Any, inputs: Array) -> tuple[Array, Any, Any]:
         """Return the outputs (L, D) from an initial state, all states, and the last state.
 
         A convolution is completed by two matrix products: the response of every step to the first state, and
@@ -186,7 +186,7 @@ class S4(Layer):
             free_state(coefficients, state, len(inputs)) + driven_state(coefficients, left, inputs),
         )
 
-    def read(self, coefficients: System, states: Any, *, backward: bool) -> Array:
+    def read(self, coefficients: StateSpace, states: Any, *, backward: bool) -> Array:
         """Return 2 Re(C x), (L, D), for states (L, D, N/2)."""
         return 2 * jnp.sum((coefficients.readout(backward) * states).real, axis=-1)
 
@@ -198,7 +198,7 @@ class S4(Layer):
         """Return the zero state, complex (D, N/2)."""
         return jnp.zeros((len(self.C), self.C.shape[-1]), jnp.complex64)
 
-    def advance(self, coefficients: System, state: Any, inputs: Array) -> tuple[Any, Any]:
+    def advance(self, coefficients: StateSpace, state: Any, inputs: Array) -> tuple[Any, Any]:
         """Return the next state, twice, in O(N) a channel."""
         # The change of a step, not the step itself: with short steps its digits would be lost.
         slope = coefficients.slope(state) + coefficients.into * inputs[:, None]
@@ -235,11 +235,11 @@ def hippo_legs(size: int) -> tuple[Any, Any, Any]:
     return eigenvalues, turned @ np.sqrt(n + 0.5), into.real + 1j * np.clip(into.imag, -2, 2)
 
 
-def kernel(system: System, out: Array, length: int) -> Array:
+def kernel(system: StateSpace, out: Array, length: int) -> Array:
     """Return 2 Re(C A^t B) of the discretised system for t = 0 .. L - 1.
 
     Args:
-        system: System of every channel.
+        system: StateSpace of every channel.
         out: C, (D, N/2).
         length: L.
 
@@ -273,7 +273,7 @@ def _transform(
     return step * (of_input - weight * of_low_rank * into_low_rank / (1 + weight * along))
 
 
-def free_response(system: System, out: Array, state: Array, length: int) -> Array:
+def free_response(system: StateSpace, out: Array, state: Array, length: int) -> Array:
     """Return 2 Re(C A^t x) for t = 1 .. L, (L, D), for C and x (D, N/2)."""
     row = 2 * jnp.concatenate([out.real, -out.imag], axis=-1)
     changes = _changes(system, length)
@@ -282,7 +282,7 @@ def free_response(system: System, out: Array, state: Array, length: int) -> Arra
     return jnp.einsum("ldf,df->ld", rows, _real(state), precision=EXACT)
 
 
-def free_state(system: System, state: Array, length: int) -> Array:
+def free_state(system: StateSpace, state: Array, length: int) -> Array:
     """Return A^L x for x (D, N/2)."""
     real = _real(state)
     for place, change in enumerate(_changes(system, length + 1)):
@@ -291,7 +291,7 @@ def free_state(system: System, state: Array, length: int) -> Array:
     return _complexes(real)
 
 
-def driven_state(system: System, into: Array, inputs: Array) -> Array:
+def driven_state(system: StateSpace, into: Array, inputs: Array) -> Array:
     """Return sum_k A^(L - 1 - k) b u_k, complex (D, N/2), for the discrete b (D, N/2) and u (L, D)."""
     rows = _multiplied("ldf,dft->ldt", _real(into), _changes(system, len(inputs)), len(inputs))
     return _complexes(jnp.einsum("ldn,ld->dn", rows[::-1], inputs, precision=EXACT))
@@ -305,7 +305,7 @@ def _multiplied(product: str, first: Array, changes: Sequence[Array], length: in
     return rows[:length]
 
 
-def _changes(system: System, length: int) -> list[Array]:
+def _changes(system: StateSpace, length: int) -> list[Array]:
     """Return A^m - 1 for the powers of two m below L, at least for 1: (D, from, to) on (Re x, Im x).
 
     Powers of A lie close to 1, so A^m - 1 is doubled instead: (1 + X)^2 - 1 = 2 X + X^2.
@@ -328,7 +328,7 @@ def _complexes(real: Array) -> Array:
     return jax.lax.complex(*jnp.split(real, 2, axis=-1))
 
 
-def _without_tail(system: System, out: Array, doublings: int) -> Array:
+def _without_tail(system: StateSpace, out: Array, doublings: int) -> Array:
     """Return C (1 - A^L) for L = 2^doublings, (D, N/2).
 
     A acts on real and imaginary parts as a real matrix (N, N). Its powers lie close to 1, so A^m - 1 is

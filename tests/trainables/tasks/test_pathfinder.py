@@ -12,7 +12,7 @@ from PIL import Image
 from tests.published import pathfinder
 from trainables.errors import BadData, Refusal
 from trainables.tasks.pathfinder.rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
-from trainables.tasks.pathfinder.snakes import Drawing, Paddles, Work, drawn, generated
+from trainables.tasks.pathfinder.snakes import Drawing, Paddles, SnakeJob, drawn, generated
 from trainables.tasks.pathfinder.task import Pathfinder, Pathfinder16, PathX
 
 TASK = Pathfinder()
@@ -195,7 +195,7 @@ def test_both_margins_of_path_x_occur(large: Drawing) -> None:
 
 def test_images_do_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainables.tasks.pathfinder.snakes._PIXELS_A_CHUNK", 20 * 1024)
-    work = Work(32, CONTOURS["easy"], seed=7, number=110)
+    work = SnakeJob(32, CONTOURS["easy"], seed=7, number=110)
     alone, together = list(generated(work, 1)), list(generated(work, 2))
     assert [len(labels) for _, labels in alone] == [20, 20, 20, 20, 20, 10]
     for (images, labels), (others, other_labels) in zip(alone, together, strict=True):

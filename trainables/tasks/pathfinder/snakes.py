@@ -311,7 +311,7 @@ def _stretched(image: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Work:
+class SnakeJob:
     """What to draw: `number` images of `side` x `side` pixels, with two long snakes of `contour` paddles."""
 
     side: int
@@ -320,7 +320,7 @@ class Work:
     number: int
 
 
-def generated(work: Work, processes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def generated(work: SnakeJob, processes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield images (n, L) uint8 and their labels (n,) int32, some at a time."""
     size = _PIXELS_A_CHUNK // work.side**2
     chunks = [
@@ -331,7 +331,7 @@ def generated(work: Work, processes: int) -> Iterator[tuple[np.ndarray, np.ndarr
     yield from in_order(_chunk, chunks, 1 if few else processes)
 
 
-def _chunk(part: tuple[Work, int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _chunk(part: tuple[SnakeJob, int, int]) -> tuple[np.ndarray, np.ndarray]:
     work, chunk, number = part
     drawing = drawn(np.random.default_rng([work.seed, chunk]), work.side, work.contour, number)
     return drawing.images.reshape(number, -1), drawing.labels

@@ -33,7 +33,7 @@ from trainables.errors import BadData
 from trainables.settings import Option
 from trainables.tasks.pathfinder import archive as pathfinder_archive
 from trainables.tasks.pathfinder.rule import CONTOURS
-from trainables.tasks.pathfinder.snakes import Work, generated
+from trainables.tasks.pathfinder.snakes import SnakeJob, generated
 
 _PUBLISHED = 200_000
 _HELD_OUT = 10
@@ -137,7 +137,7 @@ class Pathfinder(Task):
         sizes = (options["examples"], options["held_out"], options["held_out"])
         inputs = [self._inputs(out, split, size) for split, size in zip(SPLITS, sizes, strict=True)]
         labels = [np.zeros(size, np.int32) for size in sizes]
-        work = Work(self.side, self.contour(options), options["seed"], sum(sizes))
+        work = SnakeJob(self.side, self.contour(options), options["seed"], sum(sizes))
         done = 0
         for images, classes in generated(work, cores()):
             _spread(inputs, done, images[:, :, None])
