@@ -19,7 +19,6 @@ from orchestrator.experiment.order import Ordering, ordering
 from orchestrator.experiment.verdict import (
     NO_EXAMPLES,
     NOTHING,
-    OTHER,
     SHOWN,
     Corrected,
     StatedFigure,
@@ -426,8 +425,7 @@ class ExperimentResults(Statement):
     def causes(self) -> Counter[str]:
         """Return the number of comparisons that were not shown, by the outcome or by what is missing."""
         verdicts = [verdict for _, verdict in self._stated() if verdict.outcome not in (None, *SHOWN)]
-        named = {"not comparable": OTHER, "not reproduced": "not reproduced", "refuted": "refuted"}
-        return Counter(named.get(str(verdict.outcome), verdict.cause) for verdict in verdicts)
+        return Counter(verdict.cause or str(verdict.outcome) for verdict in verdicts)
 
     def _stated(self) -> list[tuple[bool, Verdict]]:
         """Return the verdict of every figure, bound and claim, and whether it is a hypothesis."""

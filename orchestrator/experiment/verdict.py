@@ -232,7 +232,7 @@ def judged(
     if published is None:
         return Verdict(None, "the paper prints no figure for it")
     if obstacle:
-        return Verdict("not comparable", obstacle)
+        return Verdict("not comparable", obstacle, OTHER)
     if len(values) < seeds:
         return Verdict("undetermined", _few(values, seeds), MISSING)
     found, reason, cause = _decided(values, published, noise, corrected)
@@ -276,7 +276,7 @@ _OF_BOUNDS: dict[bool | None, Answer] = {True: "confirmed", False: "refuted", No
 MISSING, UNSCORED, FEW = "seeds are missing", "scores are not recorded", "too few seeds for the family"
 ACROSS, ALIKE, NOTHING = "seeds or noise lie across", "no difference is established", "controls fail"
 OTHER = "other data, size or settings than the paper's"
-"""Causes of an undetermined verdict."""
+"""Causes of a verdict that is undetermined or not comparable."""
 
 
 def _few(values: Sequence[float], seeds: int) -> str:
@@ -344,7 +344,7 @@ def ordered(
     winner, why, cause = _winner(found, seeds, corrected)
     if obstacle:
         here = why if winner is None else f"{winner} is better; {why}"
-        return Verdict("not comparable", f"{obstacle}. Here, {size}: {here}", cause)
+        return Verdict("not comparable", f"{obstacle}. Here, {size}: {here}", OTHER)
     if winner is None:
         return Verdict("undetermined", why, cause)
     if winner == better:

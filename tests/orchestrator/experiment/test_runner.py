@@ -102,7 +102,10 @@ def test_a_function_is_called_once_for_each_arm_and_seed(
     present = results(experiment, workspace)
     assert [arm.values for arm in present.arms] == [[2.0, 2.1], [4.0, 4.1]]
     assert [verdict.outcome for verdict in present.verdicts.values()] == ["undetermined", "undetermined"]
-    assert present.orders[0].phrase == "undetermined: fewer than 3 seeds of an arm"
+    assert present.orders[0].phrase == (
+        "undetermined: no difference is established, p = 0.33, 0.75 corrected for 3 comparisons; fewer than 5"
+        " seeds of each cannot decide"
+    )
     assert [arm.trials for arm in present.arms] == [2, 2]
     monkeypatch.setattr("orchestrator.provenance.git_commit", lambda: "a later commit")
     assert results(experiment, workspace).arms[0].origin == present.arms[0].origin is not None

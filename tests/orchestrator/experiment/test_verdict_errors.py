@@ -201,8 +201,8 @@ def test_the_fewest_seeds_are_those_that_can_decide() -> None:
                 assert (p * comparisons <= LEVEL) == enough
     noise = Variance(1e-9, 99)
     seeds = fewest_seeds(2, noise)
-    p = [float(sides(np.ones(count), ABOVE, noise)[0]) * 2 for count in (seeds - 1, seeds)]
-    assert p[1] <= LEVEL < p[0]
+    doubled = [float(sides(np.ones(count), ABOVE, noise)[0]) * 2 for count in (seeds - 1, seeds)]
+    assert doubled[1] <= LEVEL < doubled[0]
     assert (fewest_seeds(1), fewest_for_order(1, paired=False), fewest_for_order(1, paired=True)) == (5, 4, 6)
 
 

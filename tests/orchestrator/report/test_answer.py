@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from orchestrator.api.live import references
 from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY, EvaluationRecord
 from orchestrator.ledger.sweeps.selection import ranked
+from orchestrator.report import html, terminal
 from orchestrator.report.answer import context, findings
+from orchestrator.report.comparison import markdown, side_by_side
+from orchestrator.report.history import History
+from orchestrator.report.published import is_as_published
 from orchestrator.report.summary import summarise
+from orchestrator.report.terminal import Directions
 from orchestrator.study.similarity import Similarity
 from tests import sweeps
 from tests.orchestrator.report.confirmed import confirmation, history
@@ -218,3 +226,38 @@ def test_a_race_of_a_clear_winner_establishes_it() -> None:
 
 def test_a_race_of_one_trial_chooses_nothing() -> None:
     assert _raced({0: (0.7, 0.8)})[-1] == "No other trial is complete, so the race has chosen nothing."
+
+
+def texts_with_figures(found: History) -> dict[str, str]:
+    """Return every text that may show a published figure: report, terminal, `compare` and lines of charts."""
+    summary, out = summarise(found), io.StringIO()
+    terminal.show(summary, Directions("sweep ui", None, "sweep evaluate"), Console(width=200, file=out))
+    lines = references(found.sweep, "val/accuracy")
+    return {
+        "report": html.report(found, summary, []),
+        "terminal": out.getvalue(),
+        "compare": markdown(side_by_side([summary])),
+        "page": " ".join(f"{line.name} {line.value}" for line in lines),
+    }
+
+
+def test_a_published_figure_stands_only_beside_a_run_of_its_data_and_size() -> None:
+    for text in texts_with_figures(history([0.6, 0.62, 0.64], **COMPARABLE)).values():
+        assert "0.899" in text
+    document = {**COMPARABLE["document"], "model": {**COMPARABLE["document"]["model"], "depth": 2}}
+    for other in (
+        {},  # the profile laptop, on a stand-in for the data
+        {**COMPARABLE, "facts": sweeps.sweep_record().facts},
+        {**COMPARABLE, "document": document},
+    ):
+        shown = texts_with_figures(history([0.6, 0.62, 0.64], **other))
+        assert not [place for place, text in shown.items() if "0.899" in text]
+
+
+def test_a_function_of_the_user_has_its_published_figure_at_its_own_size() -> None:
+    """Its data are the user's own, so only a profile makes it smaller."""
+    found = sweeps.history()
+    document = {"trainable": {"function": "train.py:train"}, "published": found.sweep.document["published"]}
+    for profile, shown in ((None, True), ("laptop", False)):
+        record = replace(found.sweep, document={**document, "task": "train"}, profile=profile)
+        assert is_as_published(record, {}) == shown
