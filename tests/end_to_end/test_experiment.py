@@ -96,19 +96,27 @@ budget: {trials: 1}
 """
 
 
+@pytest.mark.timeout(900)
 def test_a_bounded_call_saves_and_the_next_one_goes_on(commands: Commands) -> None:
-    """Each call ends by itself, resumable; the second one repeats no step that the first has reported."""
+    """Each call ends by itself, resumable; a later one repeats no step that an earlier one has reported.
+
+    The calls get longer, because a busy machine may not reach the first report in a short one.
+    """
     file = commands.folder / "space.yaml"
     file.write_text(SPACE)
     reached = [0]
-    for _ in range(2):
-        called = [sys.executable, "-c", BOUNDED, str(file), str(commands.root), "45"]
-        assert subprocess.run(called, timeout=240, check=False).returncode == 4
+    for seconds in (30, 60, 120, 240):
+        called = [sys.executable, "-c", BOUNDED, str(file), str(commands.root), str(seconds)]
+        assert subprocess.run(called, timeout=seconds + 240, check=False).returncode == 4
         (sweep,) = commands.ledger.sweeps()
         reports = [report.step for report in commands.ledger.reports(sweep.id)]
         assert len(reports) == len(set(reports))
-        reached.append(max(reports))
-    assert 0 < reached[1] < reached[2] < 1_000_000
+        if reports and max(reports) > reached[-1]:
+            reached.append(max(reports))
+        if len(reached) == 3:
+            break
+    assert len(reached) == 3, reached
+    assert reached[-1] < 1_000_000
 
 
 def _states(commands: Commands) -> set[str]:

@@ -232,7 +232,7 @@ CASES = {
     "unsearchable": (
         "learning_rate: {log_uniform: [1e-5, 1e-2]}",
         "steps: {int: [1, 2]}",
-        "10: search.steps is not a hyperparameter of a trial with the layer rotrnn. There are: activations, algorithm, basis, batch_size, bidirectional, clip, d_model, d_state, depth, dropout, encoder, gamma_init.max, gamma_init.min, gate, heads, label_smoothing, layer, learning_rate, mixing, norm, norm_position, normalisation, optimizer, pooling, recurrent_learning_rate, schedule, seed, short_conv, theta_init.max, theta_init.min, train_gamma, train_theta, warmup, weight_decay.",
+        "10: search.steps is not a hyperparameter of a trial with the layer rotrnn. There are: activations, algorithm, basis, batch_size, bidirectional, clip, d_model, d_state, depth, dropout, encoder, gamma_init.max, gamma_init.min, gate, groups, heads, init, label_smoothing, layer, learning_rate, mixing, norm, norm_position, normalisation, optimizer, pooling, recurrent_learning_rate, schedule, seed, short_conv, theta_init.max, theta_init.min, train_gamma, train_theta, warmup, warmup_epochs, weight_decay.",
     ),
     "unknown task": (
         "task: listops",
