@@ -16,14 +16,14 @@ next guess is then the last state of the chunk before, as in a sweep without P. 
 DEER, which has a product of L derivatives to overflow, by a Kalman filter, whose gain attenuates derivatives.
 Here their products are as long as a chunk, and attenuating them by a common factor, which was halved after
 each sweep that did not help, solved no more of 48 recurrences (docs/benchmarks/recurrence.md). In any case
-the chunks before number k are right after k sweeps.
+the first k chunks are right after k sweeps.
 
 Gradients are those of the implicit function: one adjoint recurrence, linear, against time, at the states
 found. It runs through the same chunks, or step by step on a CPU. No derivative passes through the sweeps.
 
-Source: Lim et al., Parallelizing non-linear sequential models over the sequence length, 2024 (DEER), sections
-3.1 and 3.2; Gonzalez et al., Towards scalable and stable parallelization of nonlinear RNNs, 2024 (ELK),
-section 4.2. The chunks are those of multiple shooting: Bock and Plitt, 1984.
+Source: Lim et al., Parallelizing non-linear sequential models over the sequence length, 2024 (DEER); Gonzalez
+et al., Towards scalable and stable parallelization of nonlinear RNNs, 2024, arXiv 2407.19115 (ELK). The
+chunks are those of multiple shooting: Bock and Plitt, 1984.
 """
 
 from __future__ import annotations
