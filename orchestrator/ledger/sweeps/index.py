@@ -137,7 +137,7 @@ def oldest_pending(ledger: Ledger, sweeps: Collection[str]) -> float | None:
     def read(connection: Connection) -> list[float | None]:
         events = [
             connection.execute(
-                select(OUTBOX.c.at_ms / 1000.0)
+                select(OUTBOX.c.at_ms)
                 .where(OUTBOX.c.sweep_id == sweep_id, ~OUTBOX.c.delivered)
                 .order_by(OUTBOX.c.seq)
                 .limit(1)
@@ -146,7 +146,8 @@ def oldest_pending(ledger: Ledger, sweeps: Collection[str]) -> float | None:
         ]
         of_sweeps = TRIAL.c.sweep_id.in_(sweeps)
         reports = select(func.min(REPORT.c.at)).select_from(UNDELIVERED_REPORT).where(of_sweeps)
-        return [*events, connection.execute(reports).scalar()]
+        of_events = [at_ms / 1000 for at_ms in events if at_ms is not None]
+        return [*of_events, connection.execute(reports).scalar()]
 
     return min((at for at in ledger.query(read) if at is not None), default=None)
 

@@ -509,12 +509,6 @@ class SweepWriter:
             tx.change(MLFLOW_RUNS, own, position=float(batch))
 
     @_transaction()
-    def add_events(self, tx: Transaction, events: Sequence[Event]) -> None:
-        """Put events in the outbox that belong to no other change."""
-        tx.sweep_id = self.token.sweep_id
-        tx.emit(events)
-
-    @_transaction()
     def redeliver(self, tx: Transaction) -> None:
         """Mark every event as not delivered, and set the positions of all trials back to their start."""
         tx.sweep_id, sweep_id = self.token.sweep_id, {"sweep_id": self.token.sweep_id}

@@ -92,7 +92,7 @@ REPORTS = 100
 ROUND_TRIPS = 15
 """Of a report on a server: its statements, and the beginning and the end of its transactions."""
 
-DATABASE_BYTES, BACKUP_BYTES = 600, 2500
+DATABASE_BYTES, BACKUP_BYTES = 250, 2000
 """The most that a report of two metrics adds to a SQLite ledger and, until it is rewritten, to its backup."""
 
 

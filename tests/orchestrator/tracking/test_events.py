@@ -41,7 +41,8 @@ def test_sizes_are_tags_and_no_curves() -> None:
     assert (event.kind, event.run) == ("tags", report.trial_key)
     assert event.payload == {"tags": {"size/parameters": "14650"}}
     assert events.points(sized).payload["values"] == {"val/loss": 0.5}
-    assert events.first_report(replace(report, metrics={"val/loss": 0.5})) == []
+    later = replace(report, metrics={"val/loss": 0.5})
+    assert events.of_report(later) == [events.points(later)]
 
 
 def test_norms_before_the_first_step_are_points_of_step_0() -> None:

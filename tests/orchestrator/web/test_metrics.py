@@ -16,6 +16,7 @@ from orchestrator.web.app_state import AppState
 from orchestrator.web.metric_routes import queue_metrics
 from orchestrator.web.server import Listening, answering
 from tests import sweeps
+from tests.orchestrator.ledger.examples import writer
 from tests.orchestrator.web.server import QUEUED, Client
 
 Samples = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
@@ -56,9 +57,12 @@ def test_a_parked_sweep_is_counted(client: Client) -> None:
 
 
 def test_the_lag_is_the_age_of_the_oldest_pending_record(client: Client) -> None:
+    with client.workspace.ledger() as ledger:
+        write = writer(ledger, sweeps.SWEEP_ID)
+        write.record_mlflow_runs({trial.key: trial.key for trial in ledger.trials(sweeps.SWEEP_ID)})
+        write.delivered(ledger.pending(sweeps.SWEEP_ID, 1000))
+        assert ledger.backlog(sweeps.SWEEP_ID) == 0
     with client.workspace.ledger() as ledger, ledger.writer() as connection:
-        connection.exec_driver_sql("UPDATE outbox SET delivered = 1")
-        connection.exec_driver_sql("UPDATE trial SET reported_at = NULL")  # no report is pending either
         row = {"sweep_id": sweeps.SWEEP_ID, "kind": "x", "run": "x", "payload": "{}", "row_digest": 0}
         for age in (500, 100):
             at_ms = round(1000 * (time.time() - age))
