@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pairs(split: Split, *, by_step: bool) -> list[tuple[int, int]]:
-    """Return the place of each counted target, which is 0 unless answers depend on the step, and its class."""
+    """Return the step of each counted target, 0 unless answers depend on it, and its class."""
     targets = np.asarray(split.targets)
     rows = targets.reshape(len(targets), -1)
     return [
