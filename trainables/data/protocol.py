@@ -7,7 +7,7 @@ answer that ignores its inputs, chosen on the training split.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from trainables.data.task import IGNORED, SPLITS, Signature
 from trainables.errors import Refusal
 
 _STEPS_AT_ONCE = 64
+"""Number of steps whose targets are read together, a cache line or more of each example."""
 
 
 def divided(task: str, examples: int, share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,26 +101,27 @@ def _depends_on_step(train: np.ndarray, classes: int) -> bool:
 def _scores(train: np.ndarray, scored: np.ndarray, classes: int, *, by_step: bool) -> _Scores:
     """Return the scores on targets (n,) or (n, L) of the most frequent class and of the rates of training."""
     whole = _rates(train, np.full(classes, 1 / classes))
+    parts: Iterable[tuple[np.ndarray, np.ndarray]] = [(whole, scored)]
     if by_step:
-        parts = (
-            (_rates(known, whole), part)
-            for known, part in zip(_columns(train), _columns(scored), strict=True)
-        )
-    else:
-        parts = iter([(whole, scored)])
+        columns = zip(_columns(train), _columns(scored), strict=True)
+        parts = ((_rates(known, whole), part) for known, part in columns)
     right = counted = loss = 0.0
     for rates, part in parts:
-        rows = part[part != IGNORED]
-        right += np.count_nonzero(rows == rates.argmax())
-        loss -= float(np.log(rates[rows]).sum())
-        counted += rows.size
-    return _Scores(right / counted, loss / counted)
+        counts = _counts(part, classes)
+        right += counts[rates.argmax()]
+        loss -= float(counts @ np.log(rates))
+        counted += counts.sum()
+    return _Scores(float(right / counted), float(loss / counted))
 
 
 def _rates(targets: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Return the rates (C,) of classes among targets and one more that has the rates `prior` (C,)."""
-    counts = np.bincount(targets[targets != IGNORED], minlength=len(prior))
+    counts = _counts(targets, len(prior))
     return (counts + prior) / (counts.sum() + 1)
+
+
+def _counts(targets: np.ndarray, classes: int) -> np.ndarray:
+    return np.bincount(targets[targets != IGNORED], minlength=classes)
 
 
 def _columns(targets: np.ndarray) -> Iterator[np.ndarray]:

@@ -122,7 +122,7 @@ class LengthTask(Task):
         split: str,
         rows: int,
         between: tuple[int, int],
-    ) -> np.ndarray:
+    ) -> None:
         """Write a split of sequences whose lengths lie in a range."""
         shortest, longest = between
         vocabulary, _ = self.sizes(options)

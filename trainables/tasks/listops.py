@@ -227,7 +227,7 @@ def _published(folder: Path) -> Source:
     return Source(f"LRA's ListOps files in {folder.name}", comparable=True, files=paths, kind="published")
 
 
-def _read(path: Path, split: str, length: int, out: Writer, progress: Progress) -> np.ndarray:
+def _read(path: Path, split: str, length: int, out: Writer, progress: Progress) -> None:
     """Write one published file."""
     with path.open("rb") as file:
         rows = sum(1 for _ in file) - 1
