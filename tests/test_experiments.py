@@ -21,6 +21,9 @@ from orchestrator.experiment.dry_run import dry_run, settings_of
 from orchestrator.experiment.file import Experiment, function_of, load
 from tests.tracing import trace_evaluation, trace_step
 from trainables.cost import of_layer
+from trainables.engine.programs import program_of
+from trainables.rehearsal import drawn
+from trainables.tasks import TASKS
 from trainables.trial import TrainingSettings, TrialSettings
 
 ROOT = Path(__file__).parents[1]
@@ -159,6 +162,22 @@ def test_the_networks_of_the_adding_problem_have_the_published_sizes() -> None:
         assert settings.model.complete().pooling == "last"
         seen.add((layer, settings.task_options["length"]))
     assert seen == {(layer, length) for layer in published for length in (100, 200, 400, 750)}
+
+
+def test_the_recurrences_of_who_can_recall_carry_equally_many_numbers() -> None:
+    """With the rows of their convolutions: 342 a block. DeltaNet has the fewest parameters."""
+    costs = {}
+    for arm in load(ROOT / "experiments" / "who-can-recall.yaml", profile=None, gpus=0).arms:
+        assert arm.sweep is not None
+        settings = settings_of(arm.sweep)
+        assert settings.model.depth == 1, "a block of it"
+        task = TASKS[settings.task]
+        signature = task.outline(task.checked(settings.task_options))
+        assert signature is not None
+        costs[arm.name] = program_of(settings, drawn(signature, 2)).cost()
+    arms = ("delta", "rotrnn-conv", "lru-conv")
+    assert [costs[arm].state_floats for arm in arms] == [342, 342, 342]
+    assert costs["delta"].parameters < min(costs[arm].parameters for arm in arms[1:])
 
 
 def test_the_file_of_the_page_is_valid(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def drawn(signature: Signature, count: int, *, whole: bool = False) -> TaskData:
         targets = rng.integers(signature.classes, size=(count, *steps), dtype=np.int32)
     split = Split(inputs, lengths, targets)
     chance = {"validation": 0.0, "test": 0.0}
-    return TaskData(signature, split, split, lambda: split, "drawn", False, "", "", chance, 0.0)
+    return TaskData(signature, split, split, lambda: split, "drawn", False, "", "", chance, chance)
 
 
 def answer(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def _checked(checked: api.CheckedData) -> dict[str, Any]:
         "note": loaded.note,
         "digest": loaded.digest,
         "chance": dict(loaded.chance),
-        "trivial_loss": loaded.trivial_loss,
+        "trivial_loss": dict(loaded.trivial_loss),
         "sizes": {name: len(split) for name, split in splits.items()},
     }
 

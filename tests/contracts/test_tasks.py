@@ -135,7 +135,7 @@ class Parity(Task):
             out.put(f"{split}.inputs", part + np.uint8(1))
             out.put(f"{split}.lengths", np.full(len(part), 8, np.int32))
             out.put(f"{split}.targets", (part.sum(axis=1) % 2).astype(np.int32))
-        return Encoding(Signature("class", 2, 3, 1, 8), {"validation": 0.5, "test": 0.5}, 0.69)
+        return Encoding(Signature("class", 2, 3, 1, 8))
 
 
 def test_a_task_of_another_package_passes(tmp_path: Path) -> None:

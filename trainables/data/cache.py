@@ -49,6 +49,10 @@ class Writer:
         """Write a whole array."""
         self.array(name, values.shape, values.dtype)[...] = values
 
+    def written(self, name: str) -> np.ndarray:
+        """Return an array that was created before."""
+        return self._arrays[name]
+
     def close(self) -> dict[str, dict[str, Any]]:
         """Flush the arrays; return the size in bytes and the SHA-256 of each file, by file name."""
         for array in self._arrays.values():

@@ -108,10 +108,6 @@ def _contents(task: Task, data: TaskData) -> Iterator[str]:
         yield "digest must be a SHA-256"
     if not data.source or (not data.comparable and not data.note):
         yield "source must be given, and a note with the reason if scores do not compare"
-    if set(data.chance) != {"validation", "test"} or not all(np.isfinite(list(data.chance.values()))):
-        yield "chance must name validation and test"
-    if data.trivial_loss < 0:
-        yield "trivial_loss must not be negative"
 
 
 def _values(signature: Signature, split: Split) -> Iterator[str]:

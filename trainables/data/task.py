@@ -47,6 +47,9 @@ SPECIALS = 3
 _CACHE = ".cache"
 """Folder of the encoded arrays, in the data folder."""
 
+_CONSTANT_SCORES = 2
+"""Version of the scores of constant answers, which are stored beside the arrays."""
+
 MOST_NUMBERS = 2**32
 """Largest total number of input values of a task, several times that of the largest published data."""
 
@@ -192,16 +195,12 @@ class Encoding:
 
     Attributes:
         signature: Signature of the arrays.
-        chance: Metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: Loss, in nats or squared units, of the best constant answer.
         note: Remark on the scores that requires the data; '' if there is none.
         characters: Characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
         comparable: Whether scores can be compared with published ones, according to the data.
     """
 
     signature: Signature
-    chance: Mapping[str, float]
-    trivial_loss: float
     note: str = ""
     characters: str = ""
     comparable: bool = True
@@ -239,8 +238,9 @@ class TaskData:
         comparable: Whether scores can be compared with published ones.
         note: Reason why scores cannot be compared, or another remark; '' if there is none.
         digest: SHA-256 of the content of all three splits.
-        chance: Metric of the best constant answer, on "validation" and on "test".
-        trivial_loss: Loss of the best constant answer.
+        chance: Metric of the best constant answer to the training split (`protocol.constant_scores`), on
+            "validation" and on "test".
+        trivial_loss: Loss of that answer in nats or squared units, on both.
         characters: Characters of the tokens from `SPECIALS` on; '' if tokens are not characters.
         further: Names of further test splits, such as "x2"; their sequences may be longer than L.
         open_further: Function that opens one of them by its name.
@@ -255,7 +255,7 @@ class TaskData:
     note: str
     digest: str
     chance: Mapping[str, float]
-    trivial_loss: float
+    trivial_loss: Mapping[str, float]
     characters: str = ""
     further: tuple[str, ...] = ()
     open_further: Callable[[str], Split] | None = None
@@ -278,14 +278,12 @@ class TaskData:
         return {"signature": asdict(self.signature), "characters": self.characters}
 
     def constant_answer(self, score: str) -> dict[str, float]:
-        """Return the score of the best constant answer, on "validation" and on "test".
+        """Return the score of the best constant answer to the training split, on "validation" and on "test".
 
         Args:
             score: Metric of the task, or "loss".
         """
-        if score == "loss":
-            return dict.fromkeys(self.chance, self.trivial_loss)
-        return dict(self.chance)
+        return dict(self.trivial_loss if score == "loss" else self.chance)
 
 
 class Task(ABC):
@@ -460,7 +458,8 @@ class Task(ABC):
 
         def build(out: Writer) -> dict[str, Any]:
             try:
-                return _facts(self.encode(complete, source, out, report))
+                encoding = self.encode(complete, source, out, report)
+                return _facts(encoding) | _constant_scores(encoding.signature, out)
             except MemoryError as error:
                 must = "must ask for data that the memory of this machine holds"
                 remedy = "Ask for fewer or shorter examples."
@@ -477,6 +476,7 @@ class Task(ABC):
         return {
             "options": dict(complete),
             "version": self.version,
+            "constant": _CONSTANT_SCORES,
             "source": [source.kind, source.identity, fingerprint(source.files)],
         }
 
@@ -527,6 +527,13 @@ def _facts(encoding: Encoding) -> dict[str, Any]:
     """
     facts = asdict(encoding)
     return {name: fact for name, fact in facts.items() if name != "comparable" or not fact}
+
+
+def _constant_scores(signature: Signature, out: Writer) -> dict[str, Any]:
+    from trainables.data.protocol import constant_scores  # numpy, which a check of a file need not import
+
+    chance, loss = constant_scores(signature, {split: out.written(f"{split}.targets") for split in SPLITS})
+    return {"chance": chance, "trivial_loss": loss}
 
 
 def _data(cache: Cache, source: Source, further: tuple[str, ...]) -> TaskData:

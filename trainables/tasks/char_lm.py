@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import entropy
 from trainables.data.task import (
     IGNORED,
     SPLITS,
@@ -144,15 +143,12 @@ class CharLm(Task):
         if min(map(len, parts.values())) <= longest:
             must, got = "must leave a segment for every split", f"{len(numbers):,} characters"
             raise Refusal(f"task {self.name}: options", must, got, "Ask for more, or for shorter segments.")
-        targets = {}
         for split, part in parts.items():
-            targets[split] = _write(out, split, part, options["length"])
+            _write(out, split, part, options["length"])
             progress("cutting segments", SPLITS.index(split) + 1, len(SPLITS))
         for name in self.further(options):
             _write(out, f"test_{name}", parts["test"], _times(name) * options["length"])
-        chance = {split: _cross_entropy(targets["train"], targets[split]) for split in SPLITS[1:]}
-        trivial = entropy(targets["validation"])
-        return Encoding(self._signature(options, source.kind), chance, trivial)
+        return Encoding(self._signature(options, source.kind))
 
 
 def _times(name: str) -> int:
@@ -192,8 +188,8 @@ def _read(source: Source) -> np.ndarray:
     return np.searchsorted(order, codes).astype(np.uint8)
 
 
-def _write(out: Writer, split: str, numbers: np.ndarray, length: int) -> np.ndarray:
-    """Write a part of the text as segments; return the targets.
+def _write(out: Writer, split: str, numbers: np.ndarray, length: int) -> None:
+    """Write a part of the text as segments.
 
     In a further test split, only the later half of each segment is scored.
     """
@@ -208,15 +204,3 @@ def _write(out: Writer, split: str, numbers: np.ndarray, length: int) -> np.ndar
     if split not in SPLITS:
         targets[:, : length // 2] = IGNORED
     out.put(f"{split}.lengths", np.full(segments, length, np.int32))
-    return targets
-
-
-def _cross_entropy(train: np.ndarray, targets: np.ndarray) -> float:
-    """Return the bits per character of always predicting the frequencies of the training text.
-
-    Characters that do not occur in the training text count as if they occurred once.
-    """
-    size = int(max(train.max(), targets.max())) + 1
-    counts = np.maximum(np.bincount(train.ravel(), minlength=size), 1)
-    rates = np.bincount(targets.ravel(), minlength=size) / targets.size
-    return float(-np.sum(rates * np.log2(counts / counts.sum())))

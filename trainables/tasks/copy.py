@@ -9,7 +9,6 @@ Source: Kaul 2020 (LDStack), section 6; Arjovsky et al. 2016.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +16,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import majority
 from trainables.data.task import SPLITS, Encoding, Progress, Requirement, Signature, Source, Task
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 
@@ -59,20 +57,17 @@ class Copy(Task):
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write sequences, no two of which have the same symbols."""
-        delay, length = options["delay"], options["delay"] + 2 * _COPIED
+        length = options["delay"] + 2 * _COPIED
         sizes = (options["examples"], options["held_out"], options["held_out"])
         symbols = _distinct(np.random.default_rng(options["seed"]), sum(sizes))
-        targets: dict[str, np.ndarray] = {}
         for split, part in zip(SPLITS, np.split(symbols, np.cumsum(sizes[:-1])), strict=True):
             inputs = out.array(f"{split}.inputs", (len(part), length), np.uint8)
             inputs[:, :_COPIED] = part
             inputs[:, -_COPIED - 1] = _DELIMITER
-            targets[split] = out.array(f"{split}.targets", (len(part), length), np.int32)
-            targets[split][:, -_COPIED:] = part
+            out.array(f"{split}.targets", (len(part), length), np.int32)[:, -_COPIED:] = part
             out.put(f"{split}.lengths", np.full(len(part), length, np.int32))
             progress("generating copy sequences", SPLITS.index(split) + 1, len(SPLITS))
-        trivial = _COPIED * math.log(_SYMBOLS) / (delay + 2 * _COPIED)
-        return Encoding(self.outline(options), majority(targets), trivial)
+        return Encoding(self.outline(options))
 
 
 def _distinct(rng: np.random.Generator, number: int) -> np.ndarray:

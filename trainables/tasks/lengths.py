@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import entropy, majority
 from trainables.data.task import IGNORED, SPLITS, Encoding, Output, Progress, Signature, Source, Task
 from trainables.errors import Refusal
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option, Pooling
@@ -104,16 +103,16 @@ class LengthTask(Task):
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write sequences of up to L steps for the three splits, and longer ones for further test splits."""
-        length, targets = options["length"], {}
+        length = options["length"]
         rng = np.random.default_rng(options["seed"])
         for split in SPLITS:
             rows = options["examples" if split == "train" else "held_out"]
-            targets[split] = self._write(options, rng, out, split, rows, (options["min_length"], length))
+            self._write(options, rng, out, split, rows, (options["min_length"], length))
             progress(f"generating {self.name}", SPLITS.index(split) + 1, len(SPLITS))
         for name in self.further(options):
             longest = int(name.removeprefix("x")) * length
             self._write(options, rng, out, f"test_{name}", options["held_out"], (longest // 2 + 1, longest))
-        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
+        return Encoding(self.outline(options))
 
     def _write(
         self,
@@ -123,8 +122,8 @@ class LengthTask(Task):
         split: str,
         rows: int,
         between: tuple[int, int],
-    ) -> np.ndarray:
-        """Write a split of sequences whose lengths lie in a range; return its targets."""
+    ) -> None:
+        """Write a split of sequences whose lengths lie in a range."""
         shortest, longest = between
         vocabulary, _ = self.sizes(options)
         inputs = out.array(f"{split}.inputs", (rows, longest), np.uint8 if vocabulary < 256 else np.uint16)
@@ -146,7 +145,6 @@ class LengthTask(Task):
                 targets[kept] = values
             else:
                 targets[kept] = values[np.arange(len(true)), true - 1]
-        return targets
 
 
 def _ignored(split: str, longest: int) -> int:

@@ -16,7 +16,6 @@ import numpy as np
 
 from trainables.data.cache import Writer
 from trainables.data.parallel import cores, in_order
-from trainables.data.protocol import entropy, majority
 from trainables.data.task import END, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
@@ -119,13 +118,11 @@ class ListOps(Task):
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write token numbers, the end token after each expression."""
         if source.kind == "published":
-            targets = {
-                split: _read(path, split, options["length"], out, progress)
-                for split, path in zip(_FILES, source.files, strict=True)
-            }
+            for split, path in zip(_FILES, source.files, strict=True):
+                _read(path, split, options["length"], out, progress)
         else:
-            targets = _generate(options, out, progress)
-        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
+            _generate(options, out, progress)
+        return Encoding(self.outline(options))
 
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
         """Return the token numbers of a whole expression, whose beginning would have another value."""
@@ -187,7 +184,7 @@ def _applied(operator: int, arguments: list[int]) -> int:
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) // 2
 
 
-def _generate(options: Mapping[str, Any], out: Writer, progress: Progress) -> dict[str, np.ndarray]:
+def _generate(options: Mapping[str, Any], out: Writer, progress: Progress) -> None:
     sizes = {"train": options["examples"], "validation": options["held_out"], "test": options["held_out"]}
     total, length = sum(sizes.values()), options["length"]
     tokens = np.zeros((total, length), np.uint8)
@@ -212,7 +209,6 @@ def _generate(options: Mapping[str, Any], out: Writer, progress: Progress) -> di
         out.put(f"{split}.inputs", tokens[rows])
         out.put(f"{split}.lengths", lengths[rows] + 1)
         out.put(f"{split}.targets", values[rows])
-    return {split: values[int(ends[split]) - size : int(ends[split])] for split, size in sizes.items()}
 
 
 def _published(folder: Path) -> Source:
@@ -231,8 +227,8 @@ def _published(folder: Path) -> Source:
     return Source(f"LRA's ListOps files in {folder.name}", comparable=True, files=paths, kind="published")
 
 
-def _read(path: Path, split: str, length: int, out: Writer, progress: Progress) -> np.ndarray:
-    """Write one published file; return its targets (n,)."""
+def _read(path: Path, split: str, length: int, out: Writer, progress: Progress) -> None:
+    """Write one published file."""
     with path.open("rb") as file:
         rows = sum(1 for _ in file) - 1
     if rows == 0:
@@ -251,7 +247,6 @@ def _read(path: Path, split: str, length: int, out: Writer, progress: Progress) 
             progress(f"reading {path.name}", row, rows)
     out.put(f"{split}.lengths", lengths)
     out.put(f"{split}.targets", targets)
-    return targets
 
 
 def _parts(path: Path, lines: Iterable[str]) -> Iterator[tuple[str, int, list[str]]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from trainables.data import idx
 from trainables.data.cache import Writer
-from trainables.data.protocol import divided, entropy, majority
+from trainables.data.protocol import divided
 from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import LARGEST_SEED, Option
@@ -106,14 +106,12 @@ class SequentialMnist(Task):
             "validation": (images[validation], labels[validation]),
             "test": (test_images, test_labels),
         }
-        targets = {}
         for number, (split, (pixels, classes)) in enumerate(parts.items(), 1):
             out.put(f"{split}.inputs", pixels.reshape(-1, PIXELS)[:, pixels_read, None])
             out.put(f"{split}.lengths", np.full(len(pixels), PIXELS, np.int32))
-            targets[split] = classes.astype(np.int32)
-            out.put(f"{split}.targets", targets[split])
+            out.put(f"{split}.targets", classes.astype(np.int32))
             progress("reading MNIST", number, len(parts))
-        return Encoding(self.outline(options), majority(targets), entropy(targets["validation"]))
+        return Encoding(self.outline(options))
 
 
 class PermutedMnist(SequentialMnist):

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import entropy, majority
 from trainables.data.task import IGNORED, SPLITS, Encoding, Progress, Source, Task
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 from trainables.tasks.division import drawn
@@ -69,19 +68,16 @@ class RecallTask(Task):
 
     def encode(self, options: Mapping[str, Any], source: Source, out: Writer, progress: Progress) -> Encoding:
         """Write the sequences of each split, its kinds mixed."""
-        targets = {}
         further = tuple(f"test_{name}" for name in self.further(options))
         for number, split in enumerate((*SPLITS, *further)):
             rng = np.random.default_rng([options["seed"], number])
-            targets[split] = self._write(options, rng, out, split)
+            self._write(options, rng, out, split)
             progress(f"generating {self.name}", number + 1, len(SPLITS) + len(further))
         signature = self.outline(options)
         assert signature is not None
-        return Encoding(signature, majority(targets), entropy(targets["validation"]))
+        return Encoding(signature)
 
-    def _write(
-        self, options: Mapping[str, Any], rng: np.random.Generator, out: Writer, split: str
-    ) -> np.ndarray:
+    def _write(self, options: Mapping[str, Any], rng: np.random.Generator, out: Writer, split: str) -> None:
         parts = self.parts(options, split)
         shape = sum(part.rows for part in parts), max(part.length for part in parts)
         signature = self.outline(options)
@@ -98,7 +94,6 @@ class RecallTask(Task):
             draw = partial(self.draw, options, rng, part)
             for kept, (tokens, asked) in drawn(self.name, own_split, part.rows, part.length, draw):
                 inputs[own[kept], : part.length], targets[own[kept], : part.length] = tokens, asked
-        return targets
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
         """Return the source of generated data; nothing is read."""

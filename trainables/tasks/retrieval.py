@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import entropy, majority
 from trainables.data.task import SPLITS, Encoding, Progress, Remote, Signature, Source, Task, long_range_arena
 from trainables.errors import BadData, Refusal
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
@@ -115,13 +114,12 @@ class Retrieval(Task):
         if source.kind == "aan":
             length = options["length"]
             encoder = _AanEncoder(dict(zip(SPLITS, source.files, strict=True)), length, progress)
-            characters, targets = encoder.write(out)
+            characters = encoder.write(out)
         else:
             length = _passage(options)
-            characters, targets = _embed(options, length, out, progress)
+            characters = _embed(options, length, out, progress)
         signature = replace(self.outline(options), vocabulary=characters.size, length=length)
-        chance, trivial = majority(targets), entropy(targets["validation"])
-        return Encoding(signature, chance, trivial, characters=characters.known)
+        return Encoding(signature, characters=characters.known)
 
     def tokens(self, text: str, length: int, characters: str) -> np.ndarray:
         """Return the character numbers of a document, cut off where it is too long."""
@@ -132,9 +130,7 @@ def _passage(options: Mapping[str, Any]) -> int:
     return min(options["passage"], options["length"])
 
 
-def _embed(
-    options: Mapping[str, Any], length: int, out: Writer, progress: Progress
-) -> tuple[Characters, dict[str, np.ndarray]]:
+def _embed(options: Mapping[str, Any], length: int, out: Writer, progress: Progress) -> Characters:
     sizes = {"train": options["pairs"], "validation": options["held_out"], "test": options["held_out"]}
     progress("pairing passages", 0, 1)
     drawn = pydoc_passages.drawn(length - 1, sizes, options["seed"])
@@ -148,7 +144,7 @@ def _embed(
         _write_pairs(split, inputs, pairs.texts, table, out)
         out.put(f"{split}.targets", pairs.same)
     progress("pairing passages", 1, 1)
-    return characters, {split: pairs.same for split, pairs in drawn.items()}
+    return characters
 
 
 def _write_pairs(
@@ -203,15 +199,15 @@ class _AanEncoder:
     def __init__(self, paths: Mapping[str, Path], length: int, progress: Progress) -> None:
         self._paths, self._length, self._progress = paths, length, progress
 
-    def write(self, out: Writer) -> tuple[Characters, dict[str, np.ndarray]]:
-        """Write the splits; return the vocabulary and the targets of each."""
+    def write(self, out: Writer) -> Characters:
+        """Write the splits; return the vocabulary."""
         targets = {split: self._targets(split) for split in ("validation", "test")}
         counts: Counter[str] = Counter()
         targets["train"] = self._targets("train", counts)
         characters = Characters.of(counts)
         for split in SPLITS:
             self._split(split, characters, targets[split], out)
-        return characters, targets
+        return characters
 
     def _targets(self, split: str, counts: Counter[str] | None = None) -> np.ndarray:
         path = self._paths[split]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import divided, entropy, majority, mixed
+from trainables.data.protocol import divided, mixed
 from trainables.data.task import END, SPECIALS, UNKNOWN, Encoding, Progress, Remote, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import LARGEST_SEED, Option
@@ -106,13 +106,10 @@ class Text(Task):
             _write_split(split, kept, characters, options["length"], out)
             out.put(f"{split}.targets", classes)
         signature = replace(self.outline(options), vocabulary=characters.size)
-        targets = {split: classes for split, (_, classes) in parts.items()}
         left_out = len(read) - len(texts)
         note = f"{left_out} training reviews that are repeated, or also in test, are left out"
         return Encoding(
             signature,
-            majority(targets),
-            entropy(targets["validation"]),
             note if left_out else "",
             characters.known,
         )

@@ -28,12 +28,13 @@ def test_copy_sequences_are_the_published_ones(tmp_path: Path, delay: int) -> No
 
 
 def test_the_trivial_loss_of_copy_is_ten_guesses(tmp_path: Path) -> None:
-    data = Copy().load({"delay": 300, "examples": 10, "held_out": 1000}, tmp_path)
-    assert data.trivial_loss == pytest.approx(10 * math.log(8) / 320)
-    # Answering blank at every step is wrong on the last ten only.
-    assert data.chance["validation"] == pytest.approx(310 / 320)
+    """Within what the rates cost that are counted in training instead of known."""
+    data = Copy().load({"delay": 300, "examples": 3000, "held_out": 1000}, tmp_path)
+    assert data.trivial_loss["validation"] == pytest.approx(10 * math.log(8) / 320, rel=0.01)
+    # Answering blank and then any symbol is wrong on seven of eight of the last ten.
+    assert data.chance["validation"] == pytest.approx((310 + 10 / 8) / 320, abs=2e-4)
     # A sweep that minimises the loss is shown the loss to beat, not the accuracy.
-    assert data.constant_answer("loss") == {"validation": data.trivial_loss, "test": data.trivial_loss}
+    assert data.constant_answer("loss") == data.trivial_loss
     assert data.constant_answer("accuracy") == data.chance
     symbols = np.bincount(np.ravel(data.validation.inputs[:, :10]), minlength=9)
     assert np.abs(symbols[1:9] / 10_000 - 1 / 8).max() < 0.015
@@ -57,7 +58,7 @@ def test_the_trivial_loss_of_adding_is_a_sixth(tmp_path: Path) -> None:
     data = Adding().load({"length": 10, "examples": 1000, "held_out": 20_000}, tmp_path)
     # The variance of two U[0, 1), to three standard errors.
     assert data.chance["validation"] == pytest.approx(1 / 6, abs=0.005)
-    assert data.trivial_loss == data.chance["validation"]
+    assert data.trivial_loss == data.chance
     assert Adding().direction == "minimize"
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from trainables.data.cache import Writer
 from trainables.data.parallel import cores
-from trainables.data.protocol import entropy, majority
 from trainables.data.task import (
     SPLITS,
     Encoding,
@@ -112,8 +111,7 @@ class Pathfinder(Task):
         for split, labels in targets.items():
             out.put(f"{split}.targets", labels)
             out.put(f"{split}.lengths", np.full(len(labels), self.side**2, np.int32))
-        chance, loss = majority(targets), entropy(targets["validation"])
-        return Encoding(self.outline(options), chance, loss, note, comparable=not note)
+        return Encoding(self.outline(options), note, comparable=not note)
 
     def _read(self, folder: Path, out: Writer, progress: Progress) -> tuple[dict[str, np.ndarray], str]:
         rows = pathfinder_archive.rows(folder, pathfinder_archive.metadata(folder))
