@@ -29,7 +29,11 @@ def test_intervals_of_recorded_results_stay_within_their_bounds() -> None:
             least, most = arm.sample(kept.metric).bounds
             bounded += least == 0.0
             mean = estimated(arm.sample(kept.metric))
-            found = [median_interval(arm.values)[:2], (mean.low, mean.high), _ends(kept, arm) or (None, None)]
+            found: list[tuple[float | None, float | None]] = [
+                median_interval(arm.values)[:2],
+                (mean.low, mean.high),
+                _ends(kept, arm) or (None, None),
+            ]
             for values in arm.lengths.values():
                 bounds = Sample.of("", values, [], "", arm.lengths_metric).bounds
                 assert _is_within(median_interval(values)[:2], *bounds), (file.name, arm.name)
