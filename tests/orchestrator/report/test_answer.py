@@ -26,7 +26,7 @@ from tests.orchestrator.report.confirmed import confirmation, history
 
 _DOCUMENT = sweeps.sweep_record().document
 
-COMPARABLE = {
+COMPARABLE: dict[str, Any] = {
     "facts": {**sweeps.sweep_record().facts, "comparable": True},
     "document": {
         **_DOCUMENT,
@@ -245,11 +245,12 @@ def test_a_published_figure_stands_only_beside_a_run_of_its_data_and_size() -> N
     for text in texts_with_figures(history([0.6, 0.62, 0.64], **COMPARABLE)).values():
         assert "0.899" in text
     document = {**COMPARABLE["document"], "model": {**COMPARABLE["document"]["model"], "depth": 2}}
-    for other in (
+    others: tuple[dict[str, Any], ...] = (
         {},  # the profile laptop, on a stand-in for the data
         {**COMPARABLE, "facts": sweeps.sweep_record().facts},
         {**COMPARABLE, "document": document},
-    ):
+    )
+    for other in others:
         shown = texts_with_figures(history([0.6, 0.62, 0.64], **other))
         assert not [place for place, text in shown.items() if "0.899" in text]
 
