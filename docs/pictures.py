@@ -95,7 +95,7 @@ def terminal() -> None:
     FILE.write_text(re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL))
 
 
-SIZES = {"light": (1440, 900), "tablet": (820, 1180), "phone": (390, 844)}
+SIZES = {"light": (1440, 900), "phone": (390, 844)}
 """Widths and heights of windows in pixels."""
 
 
