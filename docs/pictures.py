@@ -147,8 +147,9 @@ def page() -> None:
         )
         browser.picture(chrome, "report-curves")
         chrome.get(f"{client.address}/start")
-        chrome.find_element("id", "text").send_keys(server.FILE)
-        browser.until("the plan", lambda: "at most 2" in shown_text(chrome, "plan"))
+        browser.until("the form", lambda: chrome.find_element("id", "submit").is_displayed())
+        chrome.find_element("id", "example").click()
+        browser.until("the plan", lambda: "at most" in shown_text(chrome, "plan"))
         browser.picture(chrome, "page-start-light")
 
 
