@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.api import (
         bill,
         clusters,
+        findings,
         live,
         loaded_sweep,
         maintenance,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bill",
     "clusters",
+    "findings",
     "live",
     "loaded_sweep",
     "maintenance",

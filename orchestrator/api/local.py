@@ -219,24 +219,12 @@ class LocalBackend(Backend):
         )
 
     def result(self, sweep: str) -> SweepAnswer:
-        from orchestrator.report.answer import answer, caveats, findings  # SciPy takes a while to import
-        from orchestrator.report.summary import summarise
-
-        summary = summarise(self._found(sweep).history())
-        chosen = summary.chosen
-        return SweepAnswer(
-            answer(summary).replace("**", ""),
-            findings(summary),
-            caveats(summary),
-            {} if chosen is None else finite(chosen.test),
-            None if chosen is None else chosen.checkpoint,
-        )
+        found = self._findings(sweep).result()
+        return replace(found, test=finite(found.test))
 
     def analysis(self, sweep: str) -> SweepAnalysis:
-        from orchestrator.report.analysis import analyse  # Optuna and SciPy take a while to import
-
         as_of = time.time()
-        found = analyse(self._found(sweep).history())
+        found = self._findings(sweep).analysis()
         norms = [Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
         importances = [_row(ImportanceRow, importance) for importance in found.importances]
         return SweepAnalysis(
@@ -468,6 +456,9 @@ class LocalBackend(Backend):
 
     def audit_log(self, limit: int = 100) -> Sequence[AuditEntry]:
         return api.user_admin.audit_log(limit=limit, root=self._root)
+
+    def _findings(self, sweep: str) -> api.findings.Findings:
+        return api.findings.Findings(self._found(sweep).history())
 
     def _found(self, sweep: str) -> api.loaded_sweep.LoadedSweep:
         return api.loaded_sweep.LoadedSweep.find(sweep, root=self._root, data=self.workspace.data)

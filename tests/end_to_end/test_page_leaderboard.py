@@ -210,7 +210,8 @@ def test_a_drag_along_an_axis_filters_the_trials(chrome: webdriver.Chrome) -> No
     drag.move_by_offset(0, round(height * 0.5) + 5).release().perform()
     browser.until("the filter", lambda: query(chrome).get("where", [""])[0].startswith("value >= 0."))
     browser.until("fewer rows", lambda: shown(chrome, "page") not in {"8 of 8", ""})
-    assert chrome.find_elements(By.CSS_SELECTOR, "#parallel polyline.out"), "the others stay, faint"
+    others = (By.CSS_SELECTOR, "#parallel polyline.out")
+    browser.until("the others, which stay, faint", lambda: chrome.find_elements(*others))
     chrome.find_element(By.ID, "no-filter").click()
     browser.until("all rows", lambda: shown(chrome, "page") == "8 of 8")
 
