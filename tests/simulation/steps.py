@@ -205,16 +205,17 @@ class TrialRequests:
         if not self._requested:
             return
         waiting = {key for (key,) in self._database.rows("SELECT trial_key FROM trial_request")}
-        columns = "key, attempts, system_attrs, finished_at IS NOT NULL"
+        columns = "key, attempts, system_attrs, finished_at IS NOT NULL, step < total_steps"
         trials = {key: row for key, *row in self._database.rows(f"SELECT {columns} FROM trial")}
         for key, request in self._requested.items():
             if key not in trials:  # it is lost, and its number will be another trial
                 continue
-            attempts, attrs, has_ended = trials[key]
+            attempts, attrs, has_ended, may_train = trials[key]
             is_recorded = request.decision in json.loads(attrs)
             lost = request.is_acknowledged and not (is_recorded or has_ended or key in waiting)
             require(not lost, "requests", f"{request.decision} {key} is lost {when}")
-            if is_recorded and request.decision == "stop":
+            # One that has reported its last step is settled by a further attempt, which trains nothing.
+            if is_recorded and may_train and request.decision == "stop":
                 most = self._attempts.setdefault(key, attempts)
                 require(attempts <= most, "requests", f"{key} is launched {when}, a person has stopped it")
 
