@@ -340,7 +340,7 @@ def test_an_experiment_is_found_by_its_name(capsys: pytest.CaptureFixture[str], 
 
 
 def test_a_bounded_call_is_asked_to_end_once() -> None:
-    """After its time the process gets SIGTERM, on which a driver saves; a call that ends earlier gets none."""
+    """After its time the process gets SIGTERM, on which a driver saves; one that ends earlier does not."""
     received: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
     try:
