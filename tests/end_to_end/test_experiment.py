@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -73,50 +71,6 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
     trials = [trial for sweep in ledger.sweeps() for trial in ledger.trials(sweep.id)]
     assert len(trials) == 4
     assert {trial.state for trial in trials} == {"COMPLETE"}
-
-
-BOUNDED = """
-import sys
-from orchestrator import Sweep
-from orchestrator.cli.experiments import ended_after
-sweep = Sweep.load(sys.argv[1], root=sys.argv[2])
-with ended_after(float(sys.argv[3])):
-    sys.exit(sweep.run())
-"""
-
-SPACE = """
-task: copy
-data: {delay: 300, held_out: 20}
-model: {layer: lru, depth: 1, d_model: 8, d_state: 8}
-training: {steps: 1_000_000, interval: 10, batch_size: 8, learning_rate: 1e-2, recurrent_learning_rate: 1e-3}
-search: {seed: {choice: [0]}}
-sampler: grid
-scheduler: none
-budget: {trials: 1}
-"""
-
-
-@pytest.mark.timeout(900)
-def test_a_bounded_call_saves_and_the_next_one_goes_on(commands: Commands) -> None:
-    """Each call ends by itself, resumable; a later one repeats no step that an earlier one has reported.
-
-    The calls get longer, because a busy machine may not reach the first report in a short one.
-    """
-    file = commands.folder / "space.yaml"
-    file.write_text(SPACE)
-    reached = [0]
-    for seconds in (30, 60, 120, 240):
-        called = [sys.executable, "-c", BOUNDED, str(file), str(commands.root), str(seconds)]
-        assert subprocess.run(called, timeout=seconds + 240, check=False).returncode == 4
-        (sweep,) = commands.ledger.sweeps()
-        reports = [report.step for report in commands.ledger.reports(sweep.id)]
-        assert len(reports) == len(set(reports))
-        if reports and max(reports) > reached[-1]:
-            reached.append(max(reports))
-        if len(reached) == 3:
-            break
-    assert len(reached) == 3, reached
-    assert reached[-1] < 1_000_000
 
 
 def _states(commands: Commands) -> set[str]:

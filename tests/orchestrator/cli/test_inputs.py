@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import typer
 
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.cli.app import run_command
+from orchestrator.cli.experiments import ended_after
 from orchestrator.cli.local_runs import chosen_sweep
 from orchestrator.cli.run_options import RunOptions
 from orchestrator.config import load
@@ -335,3 +337,22 @@ def test_an_experiment_is_found_by_its_name(capsys: pytest.CaptureFixture[str], 
     assert "doubled exists" in capsys.readouterr().out
     (folder / "figure-1").write_text("title: another\n")
     assert "figure-1" in refused(capsys, "experiment", "figure-1", "--dry-run")
+
+
+def test_a_bounded_call_is_asked_to_end_once() -> None:
+    """After its time the process gets SIGTERM, on which a driver saves; one that ends earlier does not."""
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        with ended_after(0.2):
+            for _ in range(500):
+                time.sleep(0.02)
+                if received:
+                    break
+        with ended_after(0.3):
+            pass
+        with ended_after(None):
+            time.sleep(0.6)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM]
