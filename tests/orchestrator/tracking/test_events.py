@@ -49,7 +49,7 @@ def test_norms_before_the_first_step_are_points_of_step_0() -> None:
     report = sweeps.reports(sweeps.trial(0))[0]
     first = {"val/loss": 0.5, "hidden_norm/head/layer_0": 0.9, "initial_hidden_norm/head/layer_0": 0.8}
     _, event = events.of_report(replace(report, metrics=first))
-    assert (event.kind, event.run) == (events.POINTS, report.trial_key)
+    assert (event.kind, event.run) == ("metrics", report.trial_key)
     assert event.payload == {"step": 0, "values": {"hidden_norm/head/layer_0": 0.8}}
     drawn = events.points(replace(report, metrics=first)).payload
     assert drawn["values"] == {"val/loss": 0.5, "hidden_norm/head/layer_0": 0.9}
