@@ -314,8 +314,8 @@ def measure(given: argparse.Namespace, root: Path, address: str, token: str, swe
         used = (processor_seconds(root) - before) / given.seconds
         print(f"{served} of {given.watchers} watchers received events, {used:.0%} of a core")
         if spreads:
-            spread = quantile(spreads, 0.5)
-            print(f"  first to last watcher: {spread:.2f} s (median of {len(spreads)} events)")
+            median = quantile(spreads, 0.5)
+            print(f"  first to last watcher: {median:.2f} s (median of {len(spreads)} events)")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import psutil
-from sqlalchemy import func, select
+from sqlalchemy import Connection, Table, func, select
 
 from benchmarks.http_load import service
 from orchestrator.api.local import LocalBackend
@@ -170,15 +171,12 @@ def remove(backend: LocalBackend, root: Path) -> None:
 def rows_of(root: Path) -> Mapping[str, int]:
     """Return the number of rows of each table of the ledger that has any."""
     with closing(Ledger.open(Paths(root).ledger_url)) as ledger:
-        counts = {
-            table.name: ledger.query(
-                lambda connection, table=table: connection.execute(
-                    select(func.count()).select_from(table)
-                ).scalar_one()
-            )
-            for table in METADATA.sorted_tables
-        }
+        counts = {table.name: ledger.query(partial(_count, table)) for table in METADATA.sorted_tables}
     return {name: count for name, count in counts.items() if count}
+
+
+def _count(table: Table, connection: Connection) -> int:
+    return int(connection.execute(select(func.count()).select_from(table)).scalar_one())
 
 
 def mlflow_rows(root: Path) -> int:

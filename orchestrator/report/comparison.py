@@ -266,7 +266,7 @@ def _line(result: SweepResult) -> list[str]:
 def _best(best: BestTrial | None) -> str:
     """Format the value of a trial, with its number and state if it is not complete."""
     if best is None or best.state == "COMPLETE":
-        return words.number(best and best.value)
+        return words.number(None if best is None else best.value)
     return f"{words.number(best.value)} (trial {best.label}, {best.state.lower()})"
 
 

@@ -418,7 +418,9 @@ def _standing(history: History) -> dict[str, Any]:
         left = time_left_of(sweep, history.trials, attempts, rests, trials_limit=limit, now=now)
     return {
         "best": best,
-        "leading": leading(sweep.state, best, chosen and as_best(chosen, values[chosen.key])),
+        "leading": leading(
+            sweep.state, best, None if chosen is None else as_best(chosen, values[chosen.key])
+        ),
         "improvement": improvement(standing.history(search, values, maximize=history.maximize)),
         "cost": cost(sweep, attempts, states, trials_limit=limit, now=now),
         "time_left": left,

@@ -420,7 +420,8 @@ def gru_cell(weights: Array, state: Array, inputs: Array) -> Array:
 
 def lstm_cell(weights: Array, state: Array, inputs: Array) -> Array:
     """Return the next hidden state and cell (2 N,) of an LSTM with U (4 N, N), for its inputs (4 N,)."""
-    return jnp.concatenate(_lstm(weights, *jnp.split(state, 2), inputs))
+    hidden, cell = jnp.split(state, 2)
+    return jnp.concatenate(_lstm(weights, hidden, cell, inputs))
 
 
 def _lstm(weights: Array, hidden: Array, cell: Array, inputs: Array) -> State:

@@ -90,14 +90,14 @@ class _Sweeps(NamedTuple):
         states: States from them, (C, size, S).
         residual: As in `Solved`.
         before: The residual one sweep earlier.
-        count: Number of sweeps.
+        number: Number of sweeps.
     """
 
     guesses: Array
     states: Array
     residual: Array
     before: Array
-    count: Array
+    number: Array
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -105,18 +105,18 @@ def _solved(cell: Cell, weights: Any, initial: Array, inputs: Array) -> Solved:
     length = len(inputs)
     chunks = _split(inputs, chunk_size(length))
 
-    def swept(guesses: Array, before: Array, count: Array) -> _Sweeps:
+    def swept(guesses: Array, before: Array, number: Array) -> _Sweeps:
         states = _run(cell, weights, guesses, chunks)
         missing = jnp.abs(states[:-1, -1] - guesses[1:])
         share = missing / jnp.maximum(1, jnp.abs(states[:-1, -1]))
         residual = jnp.max(jnp.where(jnp.isfinite(share), share, jnp.inf), initial=0.0)
-        return _Sweeps(guesses, states, residual, before, count)
+        return _Sweeps(guesses, states, residual, before, number)
 
     def unsolved(now: _Sweeps) -> Array:
         return now.residual > TOLERANCE
 
     def plain(now: _Sweeps) -> _Sweeps:
-        return swept(_shifted(initial, now.states[:, -1]), now.residual, now.count + 1)
+        return swept(_shifted(initial, now.states[:, -1]), now.residual, now.number + 1)
 
     def corrected(now: _Sweeps) -> _Sweeps:
         before = jnp.concatenate([now.guesses[:, None], now.states[:, :-1]], axis=1)
@@ -131,15 +131,15 @@ def _solved(cell: Cell, weights: Any, initial: Array, inputs: Array) -> Solved:
         changes = jax.lax.scan(follow, jnp.zeros_like(initial), series)[1]
         trusted = jnp.abs(changes) <= TRUST * jnp.maximum(1, jnp.abs(ends[:-1]))
         guesses = jnp.where(trusted, now.guesses[1:] + changes, ends[:-1])
-        return swept(jnp.concatenate([initial[None], guesses]), now.residual, now.count + 1)
+        return swept(jnp.concatenate([initial[None], guesses]), now.residual, now.number + 1)
 
     first = jnp.broadcast_to(initial, (len(chunks), *initial.shape))
     start = swept(first, jnp.float32(jnp.inf), jnp.int32(0))
     now = jax.lax.while_loop(
-        lambda now: unsolved(now) & (now.residual <= GAIN * now.before) & (now.count < PLAIN), plain, start
+        lambda now: unsolved(now) & (now.residual <= GAIN * now.before) & (now.number < PLAIN), plain, start
     )
-    now = now._replace(count=jnp.int32(0))
-    now = jax.lax.while_loop(lambda now: unsolved(now) & (now.count < MOST), corrected, now)
+    now = now._replace(number=jnp.int32(0))
+    now = jax.lax.while_loop(lambda now: unsolved(now) & (now.number < MOST), corrected, now)
     fell_back = unsolved(now)
     states = now.states.reshape(-1, *initial.shape)[:length]
     states = _unless(fell_back, states, partial(_loop, cell), (weights, initial, inputs))
