@@ -14,11 +14,12 @@ from trainables.tasks import TASKS
 
 
 def test_options_and_rows_are_named_with_the_published_ones() -> None:
-    wanted = {"length": (100, 2000), "colour": True, "share": 0.1}
-    options = {"length": 1512, "colour": False, "share": 0.1, "seed": 3}
+    wanted = {"length": (100, 2000), "colour": True, "share": 0.1, "rate": 1e-5}
+    options = {"length": 1512, "colour": False, "share": 0.1, "seed": 3, "rate": 0.001}
     assert other_options(wanted, options) == [
         "length 1,512 instead of 100 or 2,000",
         "colour False instead of True",
+        "rate 0.001 instead of 1e-5",
     ]
     assert other_options(wanted, {"length": 100, "colour": True, "share": 0.1}) == []
     assert other_rows({"train": 96_000, "test": 2000}, {"train": 8000, "test": 2000}) == [

@@ -45,4 +45,4 @@ def _either(wanted: Any) -> str:
 
 def _written(value: Any) -> str:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    return f"{value:,}" if is_number else str(value)
+    return f"{value:,}" if is_number else str(value).replace("e-0", "e-")  # 1e-5, as reports write it
