@@ -19,14 +19,18 @@ def bucket() -> Iterator[str]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    before = dict(os.environ)
-    os.environ.update({**KEYS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"})
+    own = {**KEYS, "AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    before = {name: os.environ.get(name) for name in own}  # others may be those of a test that ends earlier
+    os.environ.update(own)
     boto3.client("s3").create_bucket(Bucket=BUCKET)
     try:
         yield f"s3://{BUCKET}/checkpoints"
     finally:
-        os.environ.clear()
-        os.environ.update(before)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
         server.stop()
 
 
