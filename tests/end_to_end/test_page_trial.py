@@ -45,7 +45,7 @@ def test_a_trial_is_compared_with_the_best_without_a_click(chrome: webdriver.Chr
     legend = shown(chrome, "curve-legend")
     assert "train/accuracy" in legend
     assert "best: trial 7" in legend
-    assert "of 6 others" in legend
+    assert "of 8 trials" in legend
     assert "rung: steps 40, 160" in legend
     assert len(chrome.find_elements(By.CSS_SELECTOR, "#curve line.rung")) == 2
     assert "proposed" in shown(chrome, "times")

@@ -176,7 +176,7 @@ async function readRank() {
   }
 }
 
-// Draws the trial over the band of all others, beside the best trial and the same metric in training.
+// Draws the trial over the band of all trials, beside the best trial and the same metric in training.
 async function readCurves() {
   const chosen = element("metric").value;
   const best = sweep.chosen ?? sweep.best;
@@ -201,7 +201,7 @@ async function readCurves() {
       ["best", `this trial: ${metric}`],
       ...(trained.length ? [["running run-1", `this trial: ${training}`]] : []),
       ...(other ? [["other", `best: trial ${other.number}`]] : []),
-      ...(band.trials ? [["band", `from the lowest to the highest of ${band.trials} others`], ["median", "their median"]] : []),
+      ...(band.trials ? [["band", `from the lowest to the highest of ${band.trials} trials`], ["median", "their median"]] : []),
       ...(drawn.rungs.length ? [["rung", `rung: steps ${drawn.rungs.join(", ")}`]] : []),
     ],
   });

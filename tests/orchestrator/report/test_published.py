@@ -72,7 +72,7 @@ def test_a_searched_hyperparameter_may_differ_and_a_searched_size_may_not() -> N
     [("rotrnn-table-1", 23), ("rotrnn-table-2", 3), ("lru-table-3", 6), ("lru-table-6", 12)],
 )
 def test_arms_of_tables_have_the_published_setting(name: str, stated: int) -> None:
-    """Or else a verdict on them would be refused at full size too."""
+    """Or a verdict would be refused at full size too. Arms as the authors' code may read both ways."""
     experiment = experiment_of(ROOT / "experiments" / f"{name}.yaml", profile=None, gpus=0)
     seen = 0
     for arm in experiment.arms:
@@ -83,8 +83,12 @@ def test_arms_of_tables_have_the_published_setting(name: str, stated: int) -> No
         layer, task = document["model"]["layer"], document["task"]
         figure = figure_of(layer, task, arm.published.value, arm.published.source)
         if figure is not None and not figure.is_reproduction and (layer, task) in SETTINGS:
-            assert departures(layer, document, {}) == (), arm.name
-            seen += 1
+            found = departures(layer, document, {})
+            if arm.name.endswith("-code") or arm.name == "listops-bidirectional":
+                assert found in ((), ("bidirectional True instead of False",)), arm.name
+            else:
+                assert found == (), arm.name
+                seen += 1
     assert seen == stated
 
 

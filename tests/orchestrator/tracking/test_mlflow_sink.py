@@ -424,8 +424,9 @@ def test_the_first_value_of_a_parameter_counts_and_a_tag_of_the_service_stays(
         events.trial_started(trial, sweeps.SPECIFICATION),
     ]
     attempts = [
-        events.logged(trial.key, Logged({name: host, "host": host}, {"task": host}), at)
+        event
         for at, host in enumerate(("one", "two"))
+        for event in events.logged(trial.key, Logged({name: host, "host": host}, {"task": host}), at)
     ]
     for batch in ([*started, *attempts], attempts):  # in one batch, and again
         assert deliver(destination, batch, sink) == []

@@ -119,8 +119,8 @@ def paths(
     writer.record_mlflow_runs(runs)
     facts = {"sweep.id": sweeps.SWEEP_ID}
     saved = ledger.checkpoints(sweeps.SWEEP_ID)[0]
-    writer.add_events([events.model(saved.trial_key, "rotrnn-retrieval", saved, "", facts, 1)])
-    writer.set_sweep_state("COMPLETE")
+    model = events.model(saved.trial_key, "rotrnn-retrieval", saved, "", facts, 1)
+    writer.set_sweep_state("COMPLETE", events=[model])
     ledger.close()
     for file in (paths.log(sweeps.SWEEP_ID, "0"), paths.report(sweeps.SWEEP_ID) / "report.html"):
         file.parent.mkdir(parents=True, exist_ok=True)
