@@ -51,7 +51,7 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
                 client.delete_run(run_id)
             if not is_server(uri):
                 # Not by `mlflow gc`, which also removes every experiment and model that anybody has deleted.
-                get_artifact_repository(run.info.artifact_uri).delete_artifacts()
+                _delete_artifacts(run.info.artifact_uri, 1)
                 _get_store(uri)._hard_delete_run(run_id)
 
 
@@ -67,11 +67,16 @@ def _remove_model(client: MlflowClient, uri: str, model_id: str) -> None:
     location = client.get_logged_model(model_id).artifact_location
     client.delete_logged_model(model_id)
     if not is_server(uri):
-        get_artifact_repository(location).delete_artifacts()
+        _delete_artifacts(location, 2)
         _get_store(uri)._hard_delete_logged_model(model_id)
-        with suppress(OSError, MlflowException):  # the folder may be elsewhere, or hold other models
-            for folder in list(Path(local_file_uri_to_path(location)).parents)[:2]:
-                folder.rmdir()
+
+
+def _delete_artifacts(location: str, parents: int) -> None:
+    """Delete artifacts, and so many of the folders that they were in as are empty on this machine."""
+    get_artifact_repository(location).delete_artifacts()
+    with suppress(OSError, MlflowException):  # the folder may be elsewhere, or hold something else
+        for folder in list(Path(local_file_uri_to_path(location)).parents)[:parents]:
+            folder.rmdir()
 
 
 @contextmanager
