@@ -9,9 +9,13 @@ from mlflow.tracking import MlflowClient
 
 from orchestrator.ledger.sweeps.records import Event
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink, Refused
+from tests import sweeps
 
 NewDatabase = Callable[[Path], str]
 """Puts an empty MLflow database into a folder and returns its URI; see `new_mlflow`."""
+
+EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 67, "0001": 67, "0002": 69}
+"""Number of points of each run once the first three trials of `sweeps.fill` are delivered."""
 
 
 def without_value(name: str) -> str:

@@ -37,7 +37,7 @@ from orchestrator.tracking.deliver import Deadline, serve
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import postgres, sweeps
-from tests.orchestrator.tracking.stored import NewDatabase, points_by_run
+from tests.orchestrator.tracking.stored import EVERYTHING, NewDatabase, points_by_run
 
 _DELIVERS = "orchestrator.tracking.deliver"
 QUICK = Timeouts(gather=0.05, awake=60.0, silence=3.0, first_retry=0.1, longest_retry=0.2, goodbye=3.0)
@@ -83,9 +83,6 @@ def _children() -> list[psutil.Process]:
 
 def _stored(folder: Path) -> dict[str, int]:
     return points_by_run(f"sqlite:///{folder / 'mlflow.db'}")
-
-
-EVERYTHING = {sweeps.SWEEP_ID: 0, "0000": 67, "0001": 67, "0002": 69}
 
 
 def test_everything_arrives_once_although_a_child_is_killed(
