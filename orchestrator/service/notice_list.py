@@ -89,7 +89,7 @@ def of_file(
     own: Sequence[NoticeSetting],
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[NoticeSetting], list[str]]:
-    """Return the targets that a search-space file names, and the names that nobody has set.
+    """Return the targets that a search-space file names, and the names that are not set.
 
     Args:
         wanted: Events by target, as `SweepConfig.notify` has them.

@@ -208,7 +208,7 @@ class Notices(NoticeThread):
         self._before: dict[str, dict[str, Standing]] = {}
         """The sweeps of each owner in the last round."""
         self._unknown: set[tuple[str, str]] = set()
-        """Sweeps and names of targets of their files that nobody has set, which were logged."""
+        """Sweeps and names of targets of their files that are not set, which were logged."""
 
     def _round(self) -> None:
         """Send what has changed since the last round; the first round of an owner only reads."""
