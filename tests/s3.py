@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import boto3
+from fsspec.core import get_filesystem_class
 from moto.server import ThreadedMotoServer
 
 BUCKET = "sweeps"
@@ -26,6 +27,9 @@ def bucket() -> Iterator[str]:
     try:
         yield f"s3://{BUCKET}/checkpoints"
     finally:
+        # A later server of this process would be given these objects, and its users a client of this server.
+        boto3.resource("s3").Bucket(BUCKET).objects.delete()
+        get_filesystem_class("s3").clear_instance_cache()
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
