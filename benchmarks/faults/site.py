@@ -16,6 +16,7 @@ from typing import Any
 from orchestrator.ledger.sweeps.records import FINISHED_TRIAL, TrialRecord
 from orchestrator.upkeep.check import leftovers
 from tests.end_to_end.commands import Commands, finish
+from tests.orchestrator.tracking.stored import without_value
 
 SPACE = """
 task: copy
@@ -157,17 +158,20 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def mlflow(root: Path) -> tuple[Mapping[str, str], Counter[tuple[str, str, int]]]:
-    """Return the status of each MLflow run by name (DUPLICATE if repeated), and the number of each point.
+    """Return the status of each MLflow run by the first part of its name, and the number of each point.
 
-    Deleted runs are left out: a run that the ledger could not record is deleted at the next delivery.
+    The status of a repeated name is DUPLICATE. Deleted runs are left out: a run that the ledger could not
+    record is deleted at the next delivery.
     """
     statuses: dict[str, str] = {}
     with sqlite3.connect(f"file:{root / 'mlflow.db'}?mode=ro", uri=True, timeout=30) as reader:
-        for name, status in reader.execute("SELECT name, status FROM runs WHERE lifecycle_stage = 'active'"):
+        for title, status in reader.execute("SELECT name, status FROM runs WHERE lifecycle_stage = 'active'"):
+            name = without_value(title)
             statuses[name] = "DUPLICATE" if name in statuses else status
         query = "SELECT runs.name, metrics.key, step FROM metrics JOIN runs USING (run_uuid)"
         query += " WHERE lifecycle_stage = 'active'"
-        return statuses, Counter(tuple(row) for row in reader.execute(query))
+        rows = reader.execute(query)
+        return statuses, Counter((without_value(title), name, step) for title, name, step in rows)
 
 
 def difference(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -193,9 +197,12 @@ def disagreement(site: Site) -> str:
     wanted: set[tuple[str, str, int]] = set()
     for report in site.ledger.reports(site.id):
         run = f"{int(report.trial_key.rpartition('-')[2]):04d}"
-        # Durations are not sent to MLflow, and sizes are tags there.
+        # Durations are not sent to MLflow, and sizes are tags there. First norms are points of step 0.
         delivered = (name for name in report.metrics if not name.startswith(("seconds/", "size/")))
-        wanted |= {(run, name, report.step) for name in delivered}
+        wanted |= {
+            (run, name.removeprefix("initial_"), 0 if name.startswith("initial_") else report.step)
+            for name in delivered
+        }
     curves = {name for _, name, _ in wanted}
     missing = wanted - points.keys()
     strange = {point for point in points.keys() - wanted if point[1] in curves}

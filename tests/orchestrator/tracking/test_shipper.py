@@ -16,12 +16,14 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 from sqlalchemy import event as listener
 
+from benchmarks.faults.site import disagreement
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
@@ -100,6 +102,11 @@ def test_everything_arrives_once_although_a_child_is_killed(
     shipper.nudge()
     assert shipper.drain(20) == 0
     assert _stored(tmp_path) == {**EVERYTHING, "0003": 67}
+    site = SimpleNamespace(root=tmp_path, ledger=lease.writer.ledger, id=sweeps.SWEEP_ID)
+    assert disagreement(site) == "1 runs not ended, or duplicated", "that of the sweep, which goes on"
+    with sqlite3.connect(tmp_path / "mlflow.db") as database:
+        database.execute("UPDATE metrics SET step = step + 1 WHERE key = 'val/loss'")
+    assert "points missing" in disagreement(site)
     shipper.close()
     assert _children() == []
 
