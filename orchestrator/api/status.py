@@ -35,21 +35,24 @@ from orchestrator.ledger.sweeps.index import differences, earlier_of_file, known
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     DRIVEN_SWEEP,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
+    AnyTrial,
     SweepRecord,
-    TrialRecord,
+    TrialOutline,
 )
-from orchestrator.ledger.sweeps.selection import best_of_trials, preference_of
+from orchestrator.ledger.sweeps.selection import best_of_sweep, preference_of, racing_of
 from orchestrator.ledger.sweeps.standing import (
     SPEED_REPORTS,
     HistoryPoint,
     SweepCost,
+    ValueSoFar,
     as_best,
-    best_so_far,
     cost,
     failure_groups,
+    first_so_far,
     history,
     improvement,
     leading,
@@ -113,7 +116,8 @@ def overview(
         submission: Submission of the sweep, or None.
         classes: Priority classes by sweep; others are `normal`.
     """
-    return Status(**_row(ledger, record, submission, classes))
+    trials = [] if record is None else ledger.trial_outlines(record.id)
+    return Status(**_row(ledger, record, submission, classes, trials, _values(ledger, record, trials)))
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:
@@ -139,7 +143,9 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedStatus:
     """Return the state of a sweep of the ledger, with its progress, its failures and its file."""
     record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
-    row, chosen = _row(ledger, record, submission, {}), settings(ledger, sweep_id)
+    trials = ledger.trial_outlines(sweep_id) if record else []
+    values = _values(ledger, record, trials)
+    row, chosen = _row(ledger, record, submission, {}, trials, values), settings(ledger, sweep_id)
     progress = Progress(row["trials"], 0, None, None, state=row["state"], reason=row["reason"])
     recorded = ""
     if record is not None:
@@ -159,7 +165,6 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
     note, on_shelf = note_of(ledger, sweep_id), shelved(ledger).get(sweep_id)
-    trials = ledger.trials(sweep_id) if record else []
     has_failed = row["state"] in FINISHED_SWEEP and any(trial.state == "FAILED" for trial in trials)
     return DetailedStatus(
         **{**row, "priority_class": chosen.priority_class},
@@ -178,7 +183,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         favourite=note is not None and note.favourite,
         shelf=on_shelf.shelf if on_shelf else None,
         note=note,
-        improvement=improvement(history_of(ledger, record, trials)) if record else None,
+        improvement=improvement(_history(record, trials, values)) if record else None,
         failed=failure_groups(trials),
         restarts=[
             DriverRestart(entry.at, str(entry.detail["cause"]), entry.detail["state"] == "PARKED")
@@ -188,7 +193,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
     )
 
 
-def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord]) -> list[HistoryPoint]:
+def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[AnyTrial]) -> list[HistoryPoint]:
     """Return the history of a search, empty without one objective that decides which trial is best.
 
     Args:
@@ -196,10 +201,22 @@ def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord
         record: Record of the sweep.
         trials: All its trials.
     """
-    if "direction" not in record.facts or preference_of(record) is None:
-        return []
-    maximize = record.facts["direction"] == "maximize"
-    return history(trials, read_values(ledger, record, trials), maximize=maximize)
+    return _history(record, trials, _values(ledger, record, trials))
+
+
+def _history(
+    record: SweepRecord, trials: Sequence[AnyTrial], values: Mapping[str, ValueSoFar]
+) -> list[HistoryPoint]:
+    return history(trials, values, maximize=record.facts.get("direction") == "maximize")
+
+
+def _values(
+    ledger: Ledger, record: SweepRecord | None, trials: Sequence[AnyTrial]
+) -> Mapping[str, ValueSoFar]:
+    """Return the values so far of a sweep whose trials one objective ranks, and none of another sweep."""
+    if record is None or "direction" not in record.facts or preference_of(record) is None:
+        return {}
+    return read_values(ledger, record, trials)
 
 
 def _again(
@@ -288,6 +305,8 @@ def _row(
     record: SweepRecord | None,
     submission: Submission | None,
     classes: Mapping[str, PriorityClass],
+    trials: Sequence[TrialOutline],
+    values: Mapping[str, ValueSoFar],
 ) -> dict[str, Any]:
     """Return the values of `Status`."""
     shared: dict[str, Any] = {
@@ -330,9 +349,10 @@ def _row(
     has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
     if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
-    states = _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING")
-    trials = ledger.trials(record.id)
-    figures = _figures(ledger, record, trials, states, is_running=driver is not None and state == "RUNNING")
+    counts = Counter(str(trial.state) for trial in trials if trial.role == "search")
+    states = _as_shown(dict(sorted(counts.items())), runs=driver is not None and state != "WAITING")
+    is_running = driver is not None and state == "RUNNING"
+    figures = _figures(ledger, record, trials, values, states, is_running=is_running)
     shown = leading(state, figures["best"], figures["chosen"])
     return {
         **shared,
@@ -359,13 +379,14 @@ def _row(
 def _figures(
     ledger: Ledger,
     record: SweepRecord,
-    trials: Sequence[TrialRecord],
+    trials: Sequence[TrialOutline],
+    values: Mapping[str, ValueSoFar],
     states: Mapping[str, int],
     *,
     is_running: bool,
 ) -> dict[str, Any]:
     """Return best trials, cost and time left of a sweep, as values of `Status`."""
-    attempts, now, most = ledger.attempts(record.id), ledger.now(), _most_trials(record.document)
+    attempts, now, most = ledger.attempt_outlines(record.id), ledger.now(), _most_trials(record.document)
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None
     figures: dict[str, Any] = {
@@ -373,16 +394,27 @@ def _figures(
         "chosen": None,
         "cost": cost(record, attempts, states, trials_limit=wanted, now=until),
     }
-    if "direction" in record.facts and preference_of(record) is not None:
-        values = read_values(ledger, record, trials)
-        maximize = record.facts["direction"] == "maximize"
-        chosen = best_of_trials(ledger, record, trials, None)
-        figures["best"] = best_so_far(trials, values, maximize=maximize)
-        figures["chosen"] = chosen and as_best(chosen, values[chosen.key])
+    maximize = record.facts.get("direction") == "maximize"
+    best, chosen = first_so_far(trials, values, maximize=maximize), _chosen(ledger, record, trials, values)
+    for name, trial in (("best", best), ("chosen", chosen)):
+        if trial is not None:
+            figures[name] = as_best(trial, values[trial.key], ledger.trial(trial.key).params)
     if is_running:
         left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
         figures["time_left"] = time_left_of(record, trials, attempts, left, trials_limit=wanted, now=now)
     return figures
+
+
+def _chosen(
+    ledger: Ledger, record: SweepRecord, trials: Sequence[TrialOutline], values: Mapping[str, ValueSoFar]
+) -> TrialOutline | None:
+    """Return the best trial of those that have reached their last step, or None; see `best_of_sweep`."""
+    maximize = record.facts.get("direction") == "maximize"
+    candidates = [trial for trial in trials if trial.state in CANDIDATE]
+    if not racing_of(record.document):
+        return first_so_far(candidates, values, maximize=maximize)
+    best = best_of_sweep(ledger, record)  # by the retrainings, which have the same hyperparameters
+    return next((t for t in candidates if best is not None and t.key == best.key and t.key in values), None)
 
 
 _CONTINUOUS = frozenset({"uniform", "log_uniform", "normal", "log_normal"})
@@ -396,7 +428,7 @@ def _most_trials(document: Mapping[str, Any]) -> int:
     return config.strategy.most_trials(document)
 
 
-def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | None]:
+def speed_of(ledger: Ledger, trial: AnyTrial) -> tuple[float | None, float | None]:
     """Return the steps per second of a running trial, and the seconds until its last step; None if unknown.
 
     Args:
@@ -406,7 +438,7 @@ def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | 
     return speed_and_rest(trial, ledger.recent_reports(trial.key, SPEED_REPORTS), ledger.now())
 
 
-def _state_text(state: str, trials: Sequence[TrialRecord], used: SweepCost) -> str:
+def _state_text(state: str, trials: Sequence[AnyTrial], used: SweepCost) -> str:
     """Return the state of a sweep in words."""
     if state != "RUNNING":
         return state.lower()

@@ -60,6 +60,7 @@ from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
     UNFINISHED_TRIAL,
+    AttemptOutline,
     AttemptRecord,
     CheckpointRecord,
     CurvePoint,
@@ -70,6 +71,7 @@ from orchestrator.ledger.sweeps.records import (
     ReportRecord,
     Role,
     SweepRecord,
+    TrialOutline,
     TrialRecord,
     TrialState,
 )
@@ -211,6 +213,18 @@ class Ledger:
         if role is None:
             return self._all(TRIALS, _TRIALS, sweep_id=sweep_id)
         return self._all(TRIALS, _TRIALS_OF_ROLE, sweep_id=sweep_id, role=role)
+
+    def trial_outlines(self, sweep_id: str) -> list[TrialOutline]:
+        """Return the outlines of the trials of a sweep, in the order of `trials`.
+
+        Like a count, an outline is not compared with the digest of its row: a view reads the trials that it
+        shows one by one as well.
+        """
+        return list(map(TrialOutline._make, self._read(_TRIAL_OUTLINES, sweep_id=sweep_id)))
+
+    def attempt_outlines(self, sweep_id: str) -> list[AttemptOutline]:
+        """Return the outlines of the attempts of a sweep, in any order; see `trial_outlines`."""
+        return list(map(AttemptOutline._make, self._read(_ATTEMPT_OUTLINES, sweep_id=sweep_id)))
 
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
@@ -553,6 +567,7 @@ _ONE_TRIAL = select(*TRIAL.columns).where(TRIAL.c.key == bindparam("key"))
 _TRIALS = (
     select(*TRIAL.columns).where(TRIAL.c.sweep_id == _OF_SWEEP).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
 )
+_TRIAL_OUTLINES = _TRIALS.with_only_columns(*(TRIAL.c[name] for name in TrialOutline._fields))
 _TRIALS_OF_ROLE = _TRIALS.where(TRIAL.c.role == bindparam("role"))
 _TRIALS_IN_STATE = _TRIALS.where(TRIAL.c.state == bindparam("state"))
 _CANDIDATES = select(*TRIAL.columns).where(
@@ -577,6 +592,9 @@ _ATTEMPTS = (
     select(*ATTEMPT.columns)
     .where(_of_its_trials(ATTEMPT.c.trial_key))
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
+)
+_ATTEMPT_OUTLINES = select(*(ATTEMPT.c[name] for name in AttemptOutline._fields)).where(
+    _of_its_trials(ATTEMPT.c.trial_key)
 )
 _TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
 _LAST_ATTEMPT = (
