@@ -281,6 +281,11 @@ class Ledger:
         newest_first = self._all(REPORTS, _RECENT_REPORTS, trial_key=trial_key, limit=limit)
         return newest_first[::-1]
 
+    def last_reports(self, trial_keys: Sequence[str]) -> dict[str, ReportRecord]:
+        """Return the last report of each of some trials that has one, by trial key, in one query."""
+        rows = self.query(lambda connection: list(connection.execute(_LAST_REPORTS, {"keys": trial_keys})))
+        return {report.trial_key: report for report in REPORTS.decoded(rows)}
+
     def reports_after(self, sweep_id: str, last: ReportRecord | None, limit: int) -> list[ReportRecord]:
         """Return at most `limit` reports of a sweep in the order of their times.
 
@@ -628,6 +633,14 @@ _RECENT_REPORTS = (
     .where(REPORT.c.trial_key == _OF_TRIAL)
     .order_by(REPORT.c.step.desc())
     .limit(bindparam("limit"))
+)
+_ANY_REPORT = REPORT.alias()
+_LAST_REPORTS = select(*REPORT.columns).where(
+    REPORT.c.trial_key.in_(bindparam("keys", expanding=True)),
+    REPORT.c.step
+    == select(func.max(_ANY_REPORT.c.step))
+    .where(_ANY_REPORT.c.trial_key == REPORT.c.trial_key)
+    .scalar_subquery(),
 )
 _REPORTS_AFTER = (
     select(*REPORT.columns)
