@@ -396,9 +396,15 @@ def _figures(
     }
     maximize = record.facts.get("direction") == "maximize"
     best, chosen = first_so_far(trials, values, maximize=maximize), _chosen(ledger, record, trials, values)
-    for name, trial in (("best", best), ("chosen", chosen)):
-        if trial is not None:
-            figures[name] = as_best(trial, values[trial.key], ledger.trial(trial.key).params)
+    if best is not None:
+        figures["best"] = as_best(best, values[best.key], ledger.trial(best.key).params)
+    if chosen is not None:
+        is_same = best is not None and best.key == chosen.key
+        figures["chosen"] = (
+            figures["best"]
+            if is_same
+            else as_best(chosen, values[chosen.key], ledger.trial(chosen.key).params)
+        )
     if is_running:
         left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
         figures["time_left"] = time_left_of(record, trials, attempts, left, trials_limit=wanted, now=now)

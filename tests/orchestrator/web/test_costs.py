@@ -90,7 +90,7 @@ def test_the_status_reads_as_many_whole_rows_of_many_trials_as_of_few(
         add(ledger)
     many, of_many = read()
     assert (of_many - number, many) == (MORE, few)
-    assert few.count("trial") == 4, "the best and the chosen one, of the status and of the list"
+    assert few.count("trial") == 2, "the best one, which is the chosen one, of the status and of the list"
 
 
 def test_a_page_of_many_trials_takes_as_many_statements_as_one_of_few(
