@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
 from orchestrator.ledger.queue.submissions import Submission
-from orchestrator.ledger.sweeps.index import differences, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.index import differences, earlier_of_file, exact_version, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import (
@@ -190,6 +190,26 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
             for entry in audit.entries(ledger, target=sweep_id, action=submissions.CRASHED)
         ],
         again=_again(row, record, submission),
+    )
+
+
+def settled_version(ledger: Ledger, sweep_id: str) -> Hashable | None:
+    """Return the version of the status of a sweep, which differs after every change, or None if it has none.
+
+    With a driver, or while a sweep waits for one, its status depends on the time as well.
+    """
+    submission = submissions.submission(ledger, sweep_id)
+    is_moving = submission is not None and submission.state in {"QUEUED", "STARTED"}
+    if is_moving or holder(ledger, sweep_id) is not None:
+        return None
+    version = exact_version(ledger, sweep_id)
+    return version and (
+        version,
+        submission and submission.revision,
+        settings(ledger, sweep_id),
+        note_of(ledger, sweep_id),
+        shelved(ledger).get(sweep_id),
+        ledger.backlog(sweep_id),
     )
 
 

@@ -374,7 +374,8 @@ def _progress(history: History, summary: Summary) -> list[ReportSection]:
         sections.append(
             ReportSection(
                 "Learning curves",
-                f"{summary.metric} at every report; trials that were stopped early are faint.{_drawn(history)}",
+                f"{summary.metric} at every report; trials that were stopped early are faint."
+                + _drawn(history),
                 figures=(curves.learning_curves(history, summary.metric, key, chance),),
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from orchestrator.ledger import rows
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import ATTEMPTS, REPORTS, TRIALS
 from orchestrator.ledger.transaction import Transaction
+from orchestrator.web.read_cache import FRESH_SECONDS
 from tests import sweeps
 from tests.orchestrator.web import server
 from tests.orchestrator.web.server import Client
@@ -109,3 +111,19 @@ def test_a_page_of_many_trials_takes_as_many_statements_as_one_of_few(
         return len(selects), len(shown)
 
     assert (taken(1), taken(MORE)) == ((1, 1), (1, MORE))
+
+
+def test_the_status_of_a_settled_sweep_is_read_again_after_a_change_only(
+    client: Client, whole_rows: list[str]
+) -> None:
+    """An open page asks for it every second."""
+    path = f"/sweeps/{sweeps.SWEEP_ID}"
+    before = client.get(path)
+    whole_rows.clear()
+    time.sleep(1.1 * FRESH_SECONDS)
+    assert client.get(path) == before
+    assert whole_rows.count("trial") == 0
+    with client.workspace.ledger() as ledger:
+        add(ledger)
+    time.sleep(1.1 * FRESH_SECONDS)
+    assert sum(client.get(path)["trials"].values()) == MORE + sum(before["trials"].values())
