@@ -40,6 +40,7 @@ from orchestrator.ledger.sweeps.records import (
     FINISHED_SWEEP,
     FINISHED_TRIAL,
     AnyTrial,
+    SweepOutline,
     SweepRecord,
     TrialOutline,
 )
@@ -66,6 +67,9 @@ from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.system import ClockSetting, System
 
+_READ_TOGETHER = 100
+"""Number of sweeps whose outlines are read together and kept in memory."""
+
 CONFIRMING_SEEDS = 3
 """Number of fresh seeds that a sweep's page offers to train: fewer cannot name a winner."""
 
@@ -82,9 +86,14 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
     with Workspace.at(root).ledger() as ledger:
         classes = claims.priority_classes(ledger)
         submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        begun = [
-            overview(ledger, record, submitted.pop(record.id, None), classes) for record in ledger.sweeps()
-        ]
+        records, begun = ledger.sweeps(), []
+        for start in range(0, len(records), _READ_TOGETHER):
+            together = records[start : start + _READ_TOGETHER]
+            outlines = ledger.outlines([record.id for record in together])
+            begun += [
+                overview(ledger, record, submitted.pop(record.id, None), classes, outlines[record.id])
+                for record in together
+            ]
         waiting = [overview(ledger, None, entry, classes) for entry in submitted.values()]
         return with_notes(ledger, [*begun, *waiting])
 
@@ -107,6 +116,7 @@ def overview(
     record: SweepRecord | None,
     submission: Submission | None,
     classes: Mapping[str, PriorityClass],
+    outline: SweepOutline | None = None,
 ) -> Status:
     """Return the state of a sweep from its record, its submission, or both.
 
@@ -115,9 +125,18 @@ def overview(
         record: Record of the sweep, or None before its first driver.
         submission: Submission of the sweep, or None.
         classes: Priority classes by sweep; others are `normal`.
+        outline: Trials and attempts of the sweep, if they have been read.
     """
-    trials = [] if record is None else ledger.trial_outlines(record.id)
-    return Status(**_row(ledger, record, submission, classes, trials, _values(ledger, record, trials)))
+    outline = outline or _outline(ledger, record)
+    return Status(
+        **_row(ledger, record, submission, classes, outline, _values(ledger, record, outline.trials))
+    )
+
+
+def _outline(ledger: Ledger, record: SweepRecord | None) -> SweepOutline:
+    if record is None:
+        return SweepOutline((), ())
+    return SweepOutline(ledger.trial_outlines(record.id), ledger.attempt_outlines(record.id))
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:
@@ -143,9 +162,10 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedStatus:
     """Return the state of a sweep of the ledger, with its progress, its failures and its file."""
     record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
-    trials = ledger.trial_outlines(sweep_id) if record else []
+    outline, chosen = _outline(ledger, record), settings(ledger, sweep_id)
+    trials = outline.trials
     values = _values(ledger, record, trials)
-    row, chosen = _row(ledger, record, submission, {}, trials, values), settings(ledger, sweep_id)
+    row = _row(ledger, record, submission, {}, outline, values)
     progress = Progress(row["trials"], 0, None, None, state=row["state"], reason=row["reason"])
     recorded = ""
     if record is not None:
@@ -325,7 +345,7 @@ def _row(
     record: SweepRecord | None,
     submission: Submission | None,
     classes: Mapping[str, PriorityClass],
-    trials: Sequence[TrialOutline],
+    outline: SweepOutline,
     values: Mapping[str, ValueSoFar],
 ) -> dict[str, Any]:
     """Return the values of `Status`."""
@@ -369,10 +389,11 @@ def _row(
     has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
     if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
+    trials = outline.trials
     counts = Counter(str(trial.state) for trial in trials if trial.role == "search")
     states = _as_shown(dict(sorted(counts.items())), runs=driver is not None and state != "WAITING")
     is_running = driver is not None and state == "RUNNING"
-    figures = _figures(ledger, record, trials, values, states, is_running=is_running)
+    figures = _figures(ledger, record, outline, values, states, is_running=is_running)
     shown = leading(state, figures["best"], figures["chosen"])
     return {
         **shared,
@@ -399,14 +420,15 @@ def _row(
 def _figures(
     ledger: Ledger,
     record: SweepRecord,
-    trials: Sequence[TrialOutline],
+    outline: SweepOutline,
     values: Mapping[str, ValueSoFar],
     states: Mapping[str, int],
     *,
     is_running: bool,
 ) -> dict[str, Any]:
     """Return best trials, cost and time left of a sweep, as values of `Status`."""
-    attempts, now, most = ledger.attempt_outlines(record.id), ledger.now(), _most_trials(record.document)
+    trials, attempts = outline
+    now, most = ledger.now(), _most_trials(record.document)
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None
     figures: dict[str, Any] = {

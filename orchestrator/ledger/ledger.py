@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Executable,
+    Row,
     Select,
     bindparam,
     func,
@@ -70,6 +71,7 @@ from orchestrator.ledger.sweeps.records import (
     Pending,
     ReportRecord,
     Role,
+    SweepOutline,
     SweepRecord,
     TrialOutline,
     TrialRecord,
@@ -225,6 +227,22 @@ class Ledger:
     def attempt_outlines(self, sweep_id: str) -> list[AttemptOutline]:
         """Return the outlines of the attempts of a sweep, in any order; see `trial_outlines`."""
         return list(map(AttemptOutline._make, self._read(_ATTEMPT_OUTLINES, sweep_id=sweep_id)))
+
+    def outlines(self, sweep_ids: Sequence[str]) -> dict[str, SweepOutline]:
+        """Return the outlines of several sweeps by ID, in two queries; see `trial_outlines`."""
+        trials: dict[str, list[TrialOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
+        attempts: dict[str, list[AttemptOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
+
+        def read(connection: Connection) -> list[Sequence[Row[Any]]]:
+            queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS), {"sweep_ids": sweep_ids}
+            return [connection.execute(query, values).all() for query in queries]
+
+        of_trials, of_attempts = self.query(read)
+        for row in of_trials:
+            trials[row[0]].append(TrialOutline._make(row[1:]))
+        for row in of_attempts:
+            attempts[row[0]].append(AttemptOutline._make(row[1:]))
+        return {sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id]) for sweep_id in sweep_ids}
 
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
@@ -572,7 +590,12 @@ _ONE_TRIAL = select(*TRIAL.columns).where(TRIAL.c.key == bindparam("key"))
 _TRIALS = (
     select(*TRIAL.columns).where(TRIAL.c.sweep_id == _OF_SWEEP).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
 )
-_TRIAL_OUTLINES = _TRIALS.with_only_columns(*(TRIAL.c[name] for name in TrialOutline._fields))
+_OUTLINED_TRIAL = [TRIAL.c[name] for name in TrialOutline._fields]
+_TRIAL_OUTLINES = _TRIALS.with_only_columns(*_OUTLINED_TRIAL)
+_IN_SWEEPS = TRIAL.c.sweep_id.in_(bindparam("sweep_ids", expanding=True))
+_TRIALS_OF_SWEEPS = (
+    select(TRIAL.c.sweep_id, *_OUTLINED_TRIAL).where(_IN_SWEEPS).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
+)
 _TRIALS_OF_ROLE = _TRIALS.where(TRIAL.c.role == bindparam("role"))
 _TRIALS_IN_STATE = _TRIALS.where(TRIAL.c.state == bindparam("state"))
 _CANDIDATES = select(*TRIAL.columns).where(
@@ -598,8 +621,12 @@ _ATTEMPTS = (
     .where(_of_its_trials(ATTEMPT.c.trial_key))
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
 )
-_ATTEMPT_OUTLINES = select(*(ATTEMPT.c[name] for name in AttemptOutline._fields)).where(
-    _of_its_trials(ATTEMPT.c.trial_key)
+_OUTLINED_ATTEMPT = [ATTEMPT.c[name] for name in AttemptOutline._fields]
+_ATTEMPT_OUTLINES = select(*_OUTLINED_ATTEMPT).where(_of_its_trials(ATTEMPT.c.trial_key))
+_ATTEMPTS_OF_SWEEPS = (
+    select(TRIAL.c.sweep_id, *_OUTLINED_ATTEMPT)
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(_IN_SWEEPS)
 )
 _TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
 _LAST_ATTEMPT = (

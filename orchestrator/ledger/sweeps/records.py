@@ -261,6 +261,13 @@ class AttemptOutline(NamedTuple):
     outage_seconds: float | None
 
 
+class SweepOutline(NamedTuple):
+    """Outlines of the trials of a sweep, as `Ledger.trials` orders them, and of their attempts."""
+
+    trials: Sequence[TrialOutline]
+    attempts: Sequence[AttemptOutline]
+
+
 AnyTrial = TrialRecord | TrialOutline
 AnyAttempt = AttemptRecord | AttemptOutline
 
