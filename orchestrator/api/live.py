@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -35,9 +34,11 @@ from orchestrator.ledger.people import audit
 from orchestrator.ledger.people.user_records import AuditEntry
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.records import (
+    AttemptOutline,
     AttemptRecord,
     CurvePoint,
     SweepRecord,
+    TrialOutline,
     TrialRecord,
     by_trial,
     trial_key,
@@ -78,7 +79,7 @@ def live(name: str | None = None, *, root: str | Path | None = None) -> LiveSwee
         asked = audit.entries(ledger, target=now.id, limit=MOST_EVENTS)
         if record is None:
             return LiveSweep(now, (), (), place, events=events((), asked))
-        trials, attempts = ledger.trials(record.id), ledger.attempts(record.id)
+        trials, attempts = ledger.trial_outlines(record.id), ledger.attempt_outlines(record.id)
         is_idle = now.state in ("PARKED", "QUEUED", "WAITING")
         running = () if is_idle else tuple(_running(ledger, record, trials))
         budget = _budget(record, attempts, ledger.now() if "RUNNING" in now.trials else None)
@@ -111,7 +112,7 @@ def events(attempts: Iterable[AttemptRecord], asked: Iterable[AuditEntry]) -> tu
     return tuple(sorted(latest, key=lambda event: event.at, reverse=True)[:MOST_EVENTS])
 
 
-def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord]) -> Iterator[RunningTrial]:
+def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialOutline]) -> Iterator[RunningTrial]:
     metric = str(record.facts["metric"])
     for trial in [trial for trial in trials if trial.state == "RUNNING"][:MOST_RUNNING]:
         last = ledger.recent_reports(trial.key, 1)
@@ -121,12 +122,9 @@ def _running(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord])
         yield RunningTrial(trial_label(trial.key), trial.step, trial.total_steps, shown, speed, left)
 
 
-def _budget(record: SweepRecord, attempts: Iterable[AttemptRecord], now: float | None) -> Budget:
+def _budget(record: SweepRecord, attempts: Iterable[AttemptOutline], now: float | None) -> Budget:
     """Return the budget of a sweep and its use, including running attempts."""
-    until_now = [
-        replace(attempt, ended_at=now) if attempt.state == "RUNNING" else attempt for attempt in attempts
-    ]
-    limits, used = record.document["budget"], spent(until_now, record)
+    limits, used = record.document["budget"], spent(attempts, record, now)
     return Budget(
         int(limits["trials"]),
         limits.get("hours"),

@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,25 +31,29 @@ from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import settings
 from orchestrator.ledger.queue.submissions import Submission
-from orchestrator.ledger.sweeps.index import differences, earlier_of_file, known_sweeps
+from orchestrator.ledger.sweeps.index import differences, earlier_of_file, exact_version, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import read_front
 from orchestrator.ledger.sweeps.records import (
+    CANDIDATE,
     DRIVEN_SWEEP,
     FINISHED_SWEEP,
     FINISHED_TRIAL,
+    AnyTrial,
+    SweepOutline,
     SweepRecord,
-    TrialRecord,
+    TrialOutline,
 )
-from orchestrator.ledger.sweeps.selection import best_of_trials, preference_of
+from orchestrator.ledger.sweeps.selection import best_of_sweep, preference_of, racing_of
 from orchestrator.ledger.sweeps.standing import (
     SPEED_REPORTS,
     HistoryPoint,
     SweepCost,
+    ValueSoFar,
     as_best,
-    best_so_far,
     cost,
     failure_groups,
+    first_so_far,
     history,
     improvement,
     leading,
@@ -62,6 +66,9 @@ from orchestrator.service.start_order import seconds_left
 from orchestrator.session.board import Progress
 from orchestrator.sharing.pool_rows import UNIT, PriorityClass
 from orchestrator.system import ClockSetting, System
+
+_READ_TOGETHER = 100
+"""Number of sweeps whose outlines are read together and kept in memory."""
 
 CONFIRMING_SEEDS = 3
 """Number of fresh seeds that a sweep's page offers to train: fewer cannot name a winner."""
@@ -79,9 +86,14 @@ def sweeps(*, root: str | Path | None = None) -> list[Status]:
     with Workspace.at(root).ledger() as ledger:
         classes = claims.priority_classes(ledger)
         submitted = {entry.sweep_id: entry for entry in submissions.submissions(ledger)}
-        begun = [
-            overview(ledger, record, submitted.pop(record.id, None), classes) for record in ledger.sweeps()
-        ]
+        records, begun = ledger.sweeps(), []
+        for start in range(0, len(records), _READ_TOGETHER):
+            together = records[start : start + _READ_TOGETHER]
+            outlines = ledger.outlines([record.id for record in together])
+            begun += [
+                overview(ledger, record, submitted.pop(record.id, None), classes, outlines[record.id])
+                for record in together
+            ]
         waiting = [overview(ledger, None, entry, classes) for entry in submitted.values()]
         return with_notes(ledger, [*begun, *waiting])
 
@@ -104,6 +116,7 @@ def overview(
     record: SweepRecord | None,
     submission: Submission | None,
     classes: Mapping[str, PriorityClass],
+    outline: SweepOutline | None = None,
 ) -> Status:
     """Return the state of a sweep from its record, its submission, or both.
 
@@ -112,8 +125,18 @@ def overview(
         record: Record of the sweep, or None before its first driver.
         submission: Submission of the sweep, or None.
         classes: Priority classes by sweep; others are `normal`.
+        outline: Trials and attempts of the sweep, if they have been read.
     """
-    return Status(**_row(ledger, record, submission, classes))
+    outline = outline or _outline(ledger, record)
+    return Status(
+        **_row(ledger, record, submission, classes, outline, _values(ledger, record, outline.trials))
+    )
+
+
+def _outline(ledger: Ledger, record: SweepRecord | None) -> SweepOutline:
+    if record is None:
+        return SweepOutline((), ())
+    return SweepOutline(ledger.trial_outlines(record.id), ledger.attempt_outlines(record.id))
 
 
 def status(name: str | None = None, *, root: str | Path | None = None) -> DetailedStatus:
@@ -139,7 +162,10 @@ def status(name: str | None = None, *, root: str | Path | None = None) -> Detail
 def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedStatus:
     """Return the state of a sweep of the ledger, with its progress, its failures and its file."""
     record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
-    row, chosen = _row(ledger, record, submission, {}), settings(ledger, sweep_id)
+    outline, chosen = _outline(ledger, record), settings(ledger, sweep_id)
+    trials = outline.trials
+    values = _values(ledger, record, trials)
+    row = _row(ledger, record, submission, {}, outline, values)
     progress = Progress(row["trials"], 0, None, None, state=row["state"], reason=row["reason"])
     recorded = ""
     if record is not None:
@@ -159,7 +185,6 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         progress = replace(progress, wanted=config.strategy.most_trials(submission.document))
     failures = dict(ledger.failures(sweep_id)) if record else {}
     note, on_shelf = note_of(ledger, sweep_id), shelved(ledger).get(sweep_id)
-    trials = ledger.trials(sweep_id) if record else []
     has_failed = row["state"] in FINISHED_SWEEP and any(trial.state == "FAILED" for trial in trials)
     return DetailedStatus(
         **{**row, "priority_class": chosen.priority_class},
@@ -178,7 +203,7 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
         favourite=note is not None and note.favourite,
         shelf=on_shelf.shelf if on_shelf else None,
         note=note,
-        improvement=improvement(history_of(ledger, record, trials)) if record else None,
+        improvement=improvement(_history(record, trials, values)) if record else None,
         failed=failure_groups(trials),
         restarts=[
             DriverRestart(entry.at, str(entry.detail["cause"]), entry.detail["state"] == "PARKED")
@@ -188,7 +213,27 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
     )
 
 
-def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord]) -> list[HistoryPoint]:
+def settled_version(ledger: Ledger, sweep_id: str) -> Hashable | None:
+    """Return the version of the status of a sweep, which differs after every change, or None if it has none.
+
+    With a driver, or while a sweep waits for one, its status depends on the time as well.
+    """
+    submission = submissions.submission(ledger, sweep_id)
+    is_moving = submission is not None and submission.state in {"QUEUED", "STARTED"}
+    if is_moving or holder(ledger, sweep_id) is not None:
+        return None
+    version = exact_version(ledger, sweep_id)
+    return version and (
+        version,
+        submission and submission.revision,
+        settings(ledger, sweep_id),
+        note_of(ledger, sweep_id),
+        shelved(ledger).get(sweep_id),
+        ledger.backlog(sweep_id),
+    )
+
+
+def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[AnyTrial]) -> list[HistoryPoint]:
     """Return the history of a search, empty without one objective that decides which trial is best.
 
     Args:
@@ -196,10 +241,22 @@ def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[TrialRecord
         record: Record of the sweep.
         trials: All its trials.
     """
-    if "direction" not in record.facts or preference_of(record) is None:
-        return []
-    maximize = record.facts["direction"] == "maximize"
-    return history(trials, read_values(ledger, record, trials), maximize=maximize)
+    return _history(record, trials, _values(ledger, record, trials))
+
+
+def _history(
+    record: SweepRecord, trials: Sequence[AnyTrial], values: Mapping[str, ValueSoFar]
+) -> list[HistoryPoint]:
+    return history(trials, values, maximize=record.facts.get("direction") == "maximize")
+
+
+def _values(
+    ledger: Ledger, record: SweepRecord | None, trials: Sequence[AnyTrial]
+) -> Mapping[str, ValueSoFar]:
+    """Return the values so far of a sweep whose trials one objective ranks, and none of another sweep."""
+    if record is None or "direction" not in record.facts or preference_of(record) is None:
+        return {}
+    return read_values(ledger, record, trials)
 
 
 def _again(
@@ -288,6 +345,8 @@ def _row(
     record: SweepRecord | None,
     submission: Submission | None,
     classes: Mapping[str, PriorityClass],
+    outline: SweepOutline,
+    values: Mapping[str, ValueSoFar],
 ) -> dict[str, Any]:
     """Return the values of `Status`."""
     shared: dict[str, Any] = {
@@ -330,9 +389,11 @@ def _row(
     has_left = submission is not None and submission.state == "STARTED" and submission.driver is not None
     if driver is None and submission is not None and state not in FINISHED_SWEEP and not has_left:
         state, reason = state_without_driver(submission, ledger.system) or (state, reason)
-    states = _as_shown(ledger.states(record.id), runs=driver is not None and state != "WAITING")
-    trials = ledger.trials(record.id)
-    figures = _figures(ledger, record, trials, states, is_running=driver is not None and state == "RUNNING")
+    trials = outline.trials
+    counts = Counter(str(trial.state) for trial in trials if trial.role == "search")
+    states = _as_shown(dict(sorted(counts.items())), runs=driver is not None and state != "WAITING")
+    is_running = driver is not None and state == "RUNNING"
+    figures = _figures(ledger, record, outline, values, states, is_running=is_running)
     shown = leading(state, figures["best"], figures["chosen"])
     return {
         **shared,
@@ -359,13 +420,15 @@ def _row(
 def _figures(
     ledger: Ledger,
     record: SweepRecord,
-    trials: Sequence[TrialRecord],
+    outline: SweepOutline,
+    values: Mapping[str, ValueSoFar],
     states: Mapping[str, int],
     *,
     is_running: bool,
 ) -> dict[str, Any]:
     """Return best trials, cost and time left of a sweep, as values of `Status`."""
-    attempts, now, most = ledger.attempts(record.id), ledger.now(), _most_trials(record.document)
+    trials, attempts = outline
+    now, most = ledger.now(), _most_trials(record.document)
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None
     figures: dict[str, Any] = {
@@ -373,16 +436,33 @@ def _figures(
         "chosen": None,
         "cost": cost(record, attempts, states, trials_limit=wanted, now=until),
     }
-    if "direction" in record.facts and preference_of(record) is not None:
-        values = read_values(ledger, record, trials)
-        maximize = record.facts["direction"] == "maximize"
-        chosen = best_of_trials(ledger, record, trials, None)
-        figures["best"] = best_so_far(trials, values, maximize=maximize)
-        figures["chosen"] = chosen and as_best(chosen, values[chosen.key])
+    maximize = record.facts.get("direction") == "maximize"
+    best, chosen = first_so_far(trials, values, maximize=maximize), _chosen(ledger, record, trials, values)
+    if best is not None:
+        figures["best"] = as_best(best, values[best.key], ledger.trial(best.key).params)
+    if chosen is not None:
+        is_same = best is not None and best.key == chosen.key
+        figures["chosen"] = (
+            figures["best"]
+            if is_same
+            else as_best(chosen, values[chosen.key], ledger.trial(chosen.key).params)
+        )
     if is_running:
         left = {trial.key: speed_of(ledger, trial)[1] for trial in trials if trial.state == "RUNNING"}
         figures["time_left"] = time_left_of(record, trials, attempts, left, trials_limit=wanted, now=now)
     return figures
+
+
+def _chosen(
+    ledger: Ledger, record: SweepRecord, trials: Sequence[TrialOutline], values: Mapping[str, ValueSoFar]
+) -> TrialOutline | None:
+    """Return the best trial of those that have reached their last step, or None; see `best_of_sweep`."""
+    maximize = record.facts.get("direction") == "maximize"
+    candidates = [trial for trial in trials if trial.state in CANDIDATE]
+    if not racing_of(record.document):
+        return first_so_far(candidates, values, maximize=maximize)
+    best = best_of_sweep(ledger, record)  # by the retrainings, which have the same hyperparameters
+    return next((t for t in candidates if best is not None and t.key == best.key and t.key in values), None)
 
 
 _CONTINUOUS = frozenset({"uniform", "log_uniform", "normal", "log_normal"})
@@ -396,7 +476,7 @@ def _most_trials(document: Mapping[str, Any]) -> int:
     return config.strategy.most_trials(document)
 
 
-def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | None]:
+def speed_of(ledger: Ledger, trial: AnyTrial) -> tuple[float | None, float | None]:
     """Return the steps per second of a running trial, and the seconds until its last step; None if unknown.
 
     Args:
@@ -406,7 +486,7 @@ def speed_of(ledger: Ledger, trial: TrialRecord) -> tuple[float | None, float | 
     return speed_and_rest(trial, ledger.recent_reports(trial.key, SPEED_REPORTS), ledger.now())
 
 
-def _state_text(state: str, trials: Sequence[TrialRecord], used: SweepCost) -> str:
+def _state_text(state: str, trials: Sequence[AnyTrial], used: SweepCost) -> str:
     """Return the state of a sweep in words."""
     if state != "RUNNING":
         return state.lower()

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Executable,
+    Row,
     Select,
     bindparam,
     func,
@@ -60,6 +61,7 @@ from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
     UNFINISHED_TRIAL,
+    AttemptOutline,
     AttemptRecord,
     CheckpointRecord,
     CurvePoint,
@@ -69,7 +71,9 @@ from orchestrator.ledger.sweeps.records import (
     Pending,
     ReportRecord,
     Role,
+    SweepOutline,
     SweepRecord,
+    TrialOutline,
     TrialRecord,
     TrialState,
 )
@@ -212,6 +216,34 @@ class Ledger:
             return self._all(TRIALS, _TRIALS, sweep_id=sweep_id)
         return self._all(TRIALS, _TRIALS_OF_ROLE, sweep_id=sweep_id, role=role)
 
+    def trial_outlines(self, sweep_id: str) -> list[TrialOutline]:
+        """Return the outlines of the trials of a sweep, in the order of `trials`.
+
+        Like a count, an outline is not compared with the digest of its row: a view reads the trials that it
+        shows one by one as well.
+        """
+        return list(map(TrialOutline._make, self._read(_TRIAL_OUTLINES, sweep_id=sweep_id)))
+
+    def attempt_outlines(self, sweep_id: str) -> list[AttemptOutline]:
+        """Return the outlines of the attempts of a sweep, in any order; see `trial_outlines`."""
+        return list(map(AttemptOutline._make, self._read(_ATTEMPT_OUTLINES, sweep_id=sweep_id)))
+
+    def outlines(self, sweep_ids: Sequence[str]) -> dict[str, SweepOutline]:
+        """Return the outlines of several sweeps by ID, in two queries; see `trial_outlines`."""
+        trials: dict[str, list[TrialOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
+        attempts: dict[str, list[AttemptOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
+
+        def read(connection: Connection) -> list[Sequence[Row[Any]]]:
+            queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS), {"sweep_ids": sweep_ids}
+            return [connection.execute(query, values).all() for query in queries]
+
+        of_trials, of_attempts = self.query(read)
+        for row in of_trials:
+            trials[row[0]].append(TrialOutline._make(row[1:]))
+        for row in of_attempts:
+            attempts[row[0]].append(AttemptOutline._make(row[1:]))
+        return {sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id]) for sweep_id in sweep_ids}
+
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
         return dict(cast(list[tuple[str, int]], self._read(_STATES, sweep_id=sweep_id)))
@@ -266,6 +298,11 @@ class Ledger:
         """Return at most `limit` of the last reports of a trial, by step."""
         newest_first = self._all(REPORTS, _RECENT_REPORTS, trial_key=trial_key, limit=limit)
         return newest_first[::-1]
+
+    def last_reports(self, trial_keys: Sequence[str]) -> dict[str, ReportRecord]:
+        """Return the last report of each of some trials that has one, by trial key, in one query."""
+        rows = self.query(lambda connection: list(connection.execute(_LAST_REPORTS, {"keys": trial_keys})))
+        return {report.trial_key: report for report in REPORTS.decoded(rows)}
 
     def reports_after(self, sweep_id: str, last: ReportRecord | None, limit: int) -> list[ReportRecord]:
         """Return at most `limit` reports of a sweep in the order of their times.
@@ -553,6 +590,12 @@ _ONE_TRIAL = select(*TRIAL.columns).where(TRIAL.c.key == bindparam("key"))
 _TRIALS = (
     select(*TRIAL.columns).where(TRIAL.c.sweep_id == _OF_SWEEP).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
 )
+_OUTLINED_TRIAL = [TRIAL.c[name] for name in TrialOutline._fields]
+_TRIAL_OUTLINES = _TRIALS.with_only_columns(*_OUTLINED_TRIAL)
+_IN_SWEEPS = TRIAL.c.sweep_id.in_(bindparam("sweep_ids", expanding=True))
+_TRIALS_OF_SWEEPS = (
+    select(TRIAL.c.sweep_id, *_OUTLINED_TRIAL).where(_IN_SWEEPS).order_by(TRIAL.c.role.desc(), TRIAL.c.number)
+)
 _TRIALS_OF_ROLE = _TRIALS.where(TRIAL.c.role == bindparam("role"))
 _TRIALS_IN_STATE = _TRIALS.where(TRIAL.c.state == bindparam("state"))
 _CANDIDATES = select(*TRIAL.columns).where(
@@ -577,6 +620,13 @@ _ATTEMPTS = (
     select(*ATTEMPT.columns)
     .where(_of_its_trials(ATTEMPT.c.trial_key))
     .order_by(ATTEMPT.c.trial_key, ATTEMPT.c.number)
+)
+_OUTLINED_ATTEMPT = [ATTEMPT.c[name] for name in AttemptOutline._fields]
+_ATTEMPT_OUTLINES = select(*_OUTLINED_ATTEMPT).where(_of_its_trials(ATTEMPT.c.trial_key))
+_ATTEMPTS_OF_SWEEPS = (
+    select(TRIAL.c.sweep_id, *_OUTLINED_ATTEMPT)
+    .join(TRIAL, TRIAL.c.key == ATTEMPT.c.trial_key)
+    .where(_IN_SWEEPS)
 )
 _TRIAL_ATTEMPTS = select(*ATTEMPT.columns).where(ATTEMPT.c.trial_key == _OF_TRIAL).order_by(ATTEMPT.c.number)
 _LAST_ATTEMPT = (
@@ -610,6 +660,14 @@ _RECENT_REPORTS = (
     .where(REPORT.c.trial_key == _OF_TRIAL)
     .order_by(REPORT.c.step.desc())
     .limit(bindparam("limit"))
+)
+_ANY_REPORT = REPORT.alias()
+_LAST_REPORTS = select(*REPORT.columns).where(
+    REPORT.c.trial_key.in_(bindparam("keys", expanding=True)),
+    REPORT.c.step
+    == select(func.max(_ANY_REPORT.c.step))
+    .where(_ANY_REPORT.c.trial_key == REPORT.c.trial_key)
+    .scalar_subquery(),
 )
 _REPORTS_AFTER = (
     select(*REPORT.columns)

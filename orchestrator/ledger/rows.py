@@ -95,11 +95,11 @@ class Codec(Generic[Record]):
     def decoded(self, rows: Iterable[Sequence[Any]]) -> Iterator[Record]:
         """Yield the records of rows with all columns of the table in order."""
         build, (fields_at, json_at) = self.record, self._fields_at
-        for row in checked(self.table, rows):
-            values = list(fields_at(row))
-            for index in json_at:
-                values[index] = json.loads(values[index])
-            yield build(*values)
+        for batch in checked_batches(self.table, rows):
+            columns: list[Sequence[Any]] = list(zip(*map(fields_at, batch), strict=True))
+            for index in json_at:  # the texts of a batch at once take half of the time of one after the other
+                columns[index] = json.loads(f"[{','.join(columns[index])}]")
+            yield from map(build, *columns)
 
     @cached_property
     def _fields_at(self) -> tuple[Callable[[Sequence[Any]], tuple[Any, ...]], list[int]]:

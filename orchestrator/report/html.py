@@ -300,7 +300,8 @@ def _tested(summary: Summary, chosen: Chosen) -> tuple[tuple[str, str], ...]:
 
 
 def _leaderboard(summary: Summary) -> ReportSection:
-    shown = list(columns(summary, summary.rows))
+    listed = summary.rows[: style.MOST_TRIALS]
+    shown = list(columns(summary, listed))
     key = summary.chosen.row.key if summary.chosen else None
     rows = tuple(
         TableRow(
@@ -314,10 +315,12 @@ def _leaderboard(summary: Summary) -> ReportSection:
             ),
             "chosen" if row.key == key else row.state.lower(),
         )
-        for index, row in enumerate(summary.rows)
+        for index, row in enumerate(listed)
     )
     value = "value" if summary.runs_script else "validation value"
     caption = f"Complete trials by their {value}; click a heading to sort."
+    if len(listed) < len(summary.rows):
+        caption += f" The first {len(listed):,} of {len(summary.rows):,} rows; `leaderboard.csv` has all."
     return ReportSection("Leaderboard", caption, (Table(tuple(column.title for column in shown), rows),))
 
 
@@ -371,7 +374,8 @@ def _progress(history: History, summary: Summary) -> list[ReportSection]:
         sections.append(
             ReportSection(
                 "Learning curves",
-                f"{summary.metric} at every report; trials that were stopped early are faint.",
+                f"{summary.metric} at every report; trials that were stopped early are faint."
+                + _drawn(history),
                 figures=(curves.learning_curves(history, summary.metric, key, chance),),
             )
         )
@@ -410,9 +414,10 @@ def _landscape(history: History, summary: Summary, importances: Sequence[Importa
     if len(over) > 1:
         figure = landscape.parallel_coordinates(over, trials, summary.metric, maximize=summary.maximize)
         caption = "One line a trial through its hyperparameters; brighter is better, grey was stopped early."
+        caption += _drawn(history)
         width = _AXIS_WIDTH * len(over)
         sections.append(ReportSection("Parallel coordinates", caption, figures=(figure,), least_width=width))
-    caption = f"{summary.metric} over each hyperparameter by itself."
+    caption = f"{summary.metric} over each hyperparameter by itself.{_drawn(history)}"
     slices = tuple(
         landscape.slices([axis], trials, summary.metric, maximize=summary.maximize)
         for axis in _by_importance(over, importances)
@@ -428,8 +433,17 @@ def _landscape(history: History, summary: Summary, importances: Sequence[Importa
     )
     if contours:
         caption = "The complete trials, and a surface between them; blank where no trial is near."
+        caption += _drawn(history)
         sections.append(ReportSection("Contours", caption, figures=contours))
     return sections
+
+
+def _drawn(history: History) -> str:
+    """Return a sentence about the trials that figures leave out, or ''."""
+    trials, most = len(history.search()), style.MOST_TRIALS
+    if trials <= most:
+        return ""
+    return f" Of {trials:,} trials, {most:,} are drawn: the best, and evenly spaced others."
 
 
 def _importances(importances: Sequence[Importance]) -> ReportSection:

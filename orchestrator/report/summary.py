@@ -419,7 +419,7 @@ def _standing(history: History) -> dict[str, Any]:
     return {
         "best": best,
         "leading": leading(
-            sweep.state, best, None if chosen is None else as_best(chosen, values[chosen.key])
+            sweep.state, best, None if chosen is None else as_best(chosen, values[chosen.key], chosen.params)
         ),
         "improvement": improvement(standing.history(search, values, maximize=history.maximize)),
         "cost": cost(sweep, attempts, states, trials_limit=limit, now=now),

@@ -19,9 +19,9 @@ from orchestrator.errors import BadInput, Exit, NoDatabase
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue.submissions import SubmissionEnd, states_of, submission
-from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord
+from orchestrator.ledger.sweeps.records import ReportRecord, TrialOutline
 from orchestrator.ledger.sweeps.selection import preference_of
-from orchestrator.ledger.sweeps.standing import SPEED_REPORTS, best_so_far, read_values
+from orchestrator.ledger.sweeps.standing import SPEED_REPORTS, ValueSoFar, first_so_far, read_values
 from orchestrator.process_secrets import redacted
 from orchestrator.service.notice_list import of_file, targets
 from orchestrator.sharing.pool_rows import Owner
@@ -334,14 +334,14 @@ def _standing(
     record = ledger.sweep(entry.sweep_id)
     if record is None:
         return Standing(entry, "", Seen(), notify)
-    trials, now = ledger.trials(record.id), ledger.now()
-    best = None
+    trials, now = ledger.trial_outlines(record.id), ledger.now()
+    best, values = None, dict[str, ValueSoFar]()
     if "direction" in record.facts and preference_of(record) is not None:
         values = read_values(ledger, record, trials)
-        best = best_so_far(trials, values, maximize=record.facts["direction"] == "maximize")
+        best = first_so_far(trials, values, maximize=record.facts["direction"] == "maximize")
     seen = Seen(
         None if best is None else best.key,
-        None if best is None else best.value,
+        None if best is None else values[best.key].value,
         sum(trial.state == "FAILED" for trial in trials),
         max(len(trials), int((record.document.get("budget") or {}).get("trials") or 0)),
         frozenset(trial.key for trial in trials if _is_silent(ledger, trial, now)),
@@ -356,6 +356,6 @@ def _notify_of(ledger: Ledger, sweep_id: str) -> Mapping[str, Sequence[str]]:
     return {target: () if events == "all" else tuple(events) for target, events in recorded.items()}
 
 
-def _is_silent(ledger: Ledger, trial: TrialRecord, now: float) -> bool:
+def _is_silent(ledger: Ledger, trial: TrialOutline, now: float) -> bool:
     is_old = trial.state == "RUNNING" and now - (trial.reported_at or now) > SHORTEST_SILENCE
     return is_old and is_stuck(ledger.recent_reports(trial.key, SPEED_REPORTS), now)

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from orchestrator.api.local import is_wanted
-from orchestrator.api.status import with_notes
+from orchestrator.api.status import settled_version, with_notes
 from orchestrator.client.answers import (
     Changes,
     ComparedSweeps,
@@ -158,7 +158,14 @@ def all_sweeps(app: AppState) -> Sequence[Status]:
 @ROUTER.get("/sweeps/{sweep_id}")
 def show_sweep(app: App, sweep_id: SweepId) -> DetailedStatus:
     """Show the state of a sweep, its progress, its failures and its file."""
-    return app.cache.get(("sweep", sweep_id), lambda: app.backend.status(sweep_id), about=sweep_id)
+
+    def version() -> Hashable:
+        with app.ledger() as ledger:
+            return settled_version(ledger, sweep_id)
+
+    return app.cache.get(
+        ("sweep", sweep_id), lambda: app.backend.status(sweep_id), about=sweep_id, version=version
+    )
 
 
 @ROUTER.get("/sweeps/{sweep_id}/live")

@@ -13,7 +13,6 @@ from orchestrator.api.live import chosen_curves, shown_metrics
 from orchestrator.api.local import finite, report_row, trial_row
 from orchestrator.client.answers import LearningCurves, ReportRow, TrialDocument, TrialRow
 from orchestrator.client.protocol import CURVE_POINTS, CURVES
-from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.notes import favourite_trials
 from orchestrator.ledger.sweeps.records import ReportRecord, Role, trial_key
 from orchestrator.ledger.sweeps.standing import read_values
@@ -126,7 +125,9 @@ def list_trials(
     with app.ledger() as ledger:
         record = ledger.sweep(sweep_id)
         objective = None if record is None else str(record.facts["metric"])
-        shown = [_ranked_trial(ledger, row, objective, metric or ()) for row in rows]
+        reported = ledger.last_reports([row.trial.key for row in rows if row.trial.step])
+    last = {key: report.metrics.get(objective or "") for key, report in reported.items()}
+    shown = [_ranked_trial(row, last.get(row.trial.key), metric or ()) for row in rows]
     return TrialPage(len(matching), offset, following, shown, table.columns)
 
 
@@ -156,11 +157,7 @@ def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
     return app.cache.get(("trials", sweep_id, metrics), read, about=sweep_id, version=version)
 
 
-def _ranked_trial(
-    ledger: Ledger, row: TrialEntry, objective: str | None, metrics: Sequence[str]
-) -> RankedTrial:
-    reports = ledger.recent_reports(row.trial.key, 1) if row.trial.step else []
-    last = reports[-1].metrics.get(objective or "") if reports else None
+def _ranked_trial(row: TrialEntry, last: float | None, metrics: Sequence[str]) -> RankedTrial:
     return RankedTrial(
         **vars(trial_row(row.trial)),
         rank=row.rank,

@@ -90,10 +90,13 @@ def chrome(tmp_path: Path) -> Iterator[webdriver.Chrome]:
         yield opened
 
 
-def test_a_report_of_a_thousand_trials_is_drawn_in_time(tmp_path: Path, chrome: webdriver.Chrome) -> None:
+@pytest.mark.parametrize(("trials", "reports"), [(1_000, 40), (10_000, 10)])
+def test_a_report_of_many_trials_is_drawn_in_time(
+    tmp_path: Path, chrome: webdriver.Chrome, trials: int, reports: int
+) -> None:
     """The report counts as drawn once every figure in the window is; the others follow when scrolled to."""
     began = time.perf_counter()
-    file = report.write_history(large(1000, 40), tmp_path).html
+    file = report.write_history(large(trials, reports), tmp_path).html
     written = time.perf_counter() - began
     began = time.perf_counter()
     chrome.get(file.as_uri())

@@ -156,15 +156,33 @@ def test_errors_of_other_statuses_and_ports_are_not_hidden(chrome: webdriver.Chr
 def test_the_page_writes_numbers_as_the_report_does(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
     measured, chosen = values(), [value for value, _ in SETTINGS]
+    seconds = [
+        0,
+        0.5,
+        1.5,
+        89.4,
+        89.99,
+        90,
+        105,
+        135,
+        244,
+        5399.9,
+        5400,
+        8100,
+        4e6,
+        *(abs(value) for value in measured if abs(value) < 1e6),
+    ]
     found = called(
         chrome,
         f"""
-          const {{ brief, number, setting }} = await import("/assets/shown.js");
+          const {{ brief, duration, number, setting }} = await import("/assets/shown.js");
           const measured = {json.dumps(measured)}.map((value) => [number(value), brief(value)]);
-          return [measured, {json.dumps(chosen)}.map((value) => String(setting(value)))];
+          const settings = {json.dumps(chosen)}.map((value) => String(setting(value)));
+          return [measured, settings, {json.dumps(seconds)}.map((value) => duration(value))];
         """,
     )
     assert found == [
         [[words.number(value), words.brief(value)] for value in measured],
         [words.setting(value) for value in chosen],
+        [words.duration(value) for value in seconds],
     ]

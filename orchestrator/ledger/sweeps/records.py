@@ -93,17 +93,17 @@ class SweepRecord:
     created_at: float
     finished_at: float | None = None
 
-    def held_by(self, attempt: AttemptRecord) -> tuple[float, float]:
+    def held_by(self, attempt: AnyAttempt) -> tuple[float, float]:
         """Return the cores and the GPUs that an attempt holds, on all its nodes."""
         held = self._resources_of(attempt)
         return float(held["cpu"]), float(held["gpu"])
 
-    def device_of(self, attempt: AttemptRecord) -> str:
+    def device_of(self, attempt: AnyAttempt) -> str:
         """Return the model of the GPUs that an attempt holds; `GPU` if it is unknown, `CPU` without a GPU."""
         held = self._resources_of(attempt)
         return str(held.get("device") or ("GPU" if held["gpu"] else "CPU"))
 
-    def _resources_of(self, attempt: AttemptRecord) -> Mapping[str, Any]:
+    def _resources_of(self, attempt: AnyAttempt) -> Mapping[str, Any]:
         now = self.document["resources"]
         known = self.facts.get(RESOURCES) or [{"cpu": now["cpu"], "gpu": now.get("gpu", 0.0), "at": 0.0}]
         since = [entry for entry in known if entry["at"] <= attempt.started_at] or known[:1]
@@ -206,6 +206,25 @@ class TrialRecord:
         )
 
 
+class TrialOutline(NamedTuple):
+    """What the standing of a sweep takes from a trial: some fields of its `TrialRecord`.
+
+    Most of the time of reading a trial goes into its hyperparameters, the data of the sampler and the digest.
+    """
+
+    key: str
+    number: int
+    role: Role
+    state: TrialState
+    cause: str | None
+    value: float | None
+    best_step: int | None
+    step: int
+    total_steps: int
+    finished_at: float | None
+    reported_at: float | None
+
+
 @dataclass(frozen=True)
 class AttemptRecord:
     """One start of a trial.
@@ -229,6 +248,28 @@ class AttemptRecord:
     ended_at: float | None = None
     taken_at: float | None = None
     outage_seconds: float | None = None
+
+
+class AttemptOutline(NamedTuple):
+    """What the cost of a sweep takes from an attempt: some fields of its `AttemptRecord`."""
+
+    trial_key: str
+    state: AttemptState
+    started_at: float
+    ended_at: float | None
+    taken_at: float | None
+    outage_seconds: float | None
+
+
+class SweepOutline(NamedTuple):
+    """Outlines of the trials of a sweep, as `Ledger.trials` orders them, and of their attempts."""
+
+    trials: Sequence[TrialOutline]
+    attempts: Sequence[AttemptOutline]
+
+
+AnyTrial = TrialRecord | TrialOutline
+AnyAttempt = AttemptRecord | AttemptOutline
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The standing of a sweep: its best trial so far, its last improvement, its cost and the time that it needs.
 
 Every view of a sweep takes these figures from here: the page, the report, the terminal, the driver's log, the
-API and MLflow's description. All but `read_values` are pure functions of rows of the ledger.
+API and MLflow's description. All but `read_values` are pure functions of rows of the ledger. Most take
+outlines of rows as well, which cost a fifth to read.
 """
 
 from __future__ import annotations
@@ -9,21 +10,24 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from orchestrator.ledger.sweeps.records import (
     FINISHED_SWEEP,
     FINISHED_TRIAL,
     UNFINISHED_TRIAL,
-    AttemptRecord,
+    AnyAttempt,
+    AnyTrial,
     CheckpointRecord,
     ReportRecord,
     SweepRecord,
+    TrialOutline,
     TrialRecord,
     TrialState,
+    sweep_id_of,
     trial_label,
 )
 from orchestrator.ledger.sweeps.selection import last_reports_of, order, total_violation
@@ -32,6 +36,8 @@ if TYPE_CHECKING:  # the client has this module, and no SQLAlchemy
     from orchestrator.ledger.ledger import Ledger
 
 _HOUR = 3600.0
+
+Trial = TypeVar("Trial", TrialRecord, TrialOutline)
 
 # ------------------------------------------------------------------ best so far
 
@@ -120,7 +126,7 @@ class Improvement:
 
 def values_so_far(
     sweep: SweepRecord,
-    trials: Iterable[TrialRecord],
+    trials: Iterable[AnyTrial],
     at_best: Mapping[str, Mapping[str, float]],
     saved: Mapping[str, CheckpointRecord],
     last_values: Callable[[str, int], Sequence[float]],
@@ -141,7 +147,7 @@ def values_so_far(
     for trial in (each for each in trials if each.role == "search"):
         best = saved.get(trial.key)
         if trial.state in FINISHED_TRIAL and trial.value is not None:
-            violation = total_violation(constraints, at_best.get(trial.key, {}))
+            violation = total_violation(constraints, at_best.get(trial.key, {})) if constraints else 0.0
             found[trial.key] = ValueSoFar(trial.value, trial.best_step or trial.step, violation)
         elif trial.state in UNFINISHED_TRIAL and best is not None and metric in best.metrics:
             value = fmean(last_values(trial.key, most)) if most else best.metrics[metric]
@@ -149,7 +155,7 @@ def values_so_far(
     return found
 
 
-def read_values(ledger: Ledger, sweep: SweepRecord, trials: Sequence[TrialRecord]) -> dict[str, ValueSoFar]:
+def read_values(ledger: Ledger, sweep: SweepRecord, trials: Sequence[AnyTrial]) -> dict[str, ValueSoFar]:
     """Return `values_so_far` of the trials of a sweep in the ledger."""
     metric = str(sweep.facts["metric"])
     runs = any(trial.state in UNFINISHED_TRIAL and trial.step for trial in trials)
@@ -172,15 +178,23 @@ def best_so_far(
         values: Values so far by trial key, from `values_so_far`.
         maximize: Whether a larger value is better.
     """
-    known = [trial for trial in trials if trial.key in values]
-    if not known:
-        return None
-    best = min(known, key=lambda trial: _key(trial, values[trial.key], maximize=maximize))
-    return as_best(best, values[best.key])
+    best = first_so_far(trials, values, maximize=maximize)
+    return None if best is None else as_best(best, values[best.key], best.params)
 
 
-def as_best(trial: TrialRecord, so_far: ValueSoFar) -> BestTrial:
-    """Return a trial as the best one, with its value so far."""
+def first_so_far(
+    trials: Iterable[Trial], values: Mapping[str, ValueSoFar], *, maximize: bool
+) -> Trial | None:
+    """Return the trial of `best_so_far`."""
+    return min(
+        (trial for trial in trials if trial.key in values),
+        key=lambda trial: _key(trial, values[trial.key], maximize=maximize),
+        default=None,
+    )
+
+
+def as_best(trial: AnyTrial, so_far: ValueSoFar, params: Mapping[str, Any]) -> BestTrial:
+    """Return a trial as the best one, with its value so far and its hyperparameters."""
     return BestTrial(
         trial.key,
         trial_label(trial.key),
@@ -189,7 +203,7 @@ def as_best(trial: TrialRecord, so_far: ValueSoFar) -> BestTrial:
         so_far.step,
         trial.step,
         trial.total_steps,
-        trial.params,
+        params,
         so_far.violation,
     )
 
@@ -209,7 +223,7 @@ def leading(state: str, best: BestTrial | None, chosen: BestTrial | None) -> Bes
 
 
 def history(
-    trials: Iterable[TrialRecord], values: Mapping[str, ValueSoFar], *, maximize: bool
+    trials: Iterable[AnyTrial], values: Mapping[str, ValueSoFar], *, maximize: bool
 ) -> list[HistoryPoint]:
     """Return the search trials with a value in the order of their ends, unfinished ones last.
 
@@ -250,12 +264,12 @@ def improvement(points: Sequence[HistoryPoint]) -> Improvement | None:
     )
 
 
-def _by_end(trial: TrialRecord) -> tuple[bool, float, int]:
+def _by_end(trial: AnyTrial) -> tuple[bool, float, int]:
     has_ended = trial.state in FINISHED_TRIAL
     return not has_ended, (trial.finished_at or 0.0) if has_ended else 0.0, trial.number
 
 
-def _key(trial: TrialRecord, so_far: ValueSoFar, *, maximize: bool) -> tuple[float, float, int]:
+def _key(trial: AnyTrial, so_far: ValueSoFar, *, maximize: bool) -> tuple[float, float, int]:
     return order(so_far.value, trial.number, maximize=maximize, violation=so_far.violation)
 
 
@@ -301,13 +315,21 @@ class SweepCost:
     gpu_hours_limit: float | None
 
 
-def spent(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> HoursSpent:
-    """Sum the time of a sweep's attempts that have ended.
+def spent(attempts: Iterable[AnyAttempt], sweep: SweepRecord, now: float | None = None) -> HoursSpent:
+    """Sum the time of a sweep's attempts.
 
     Outages of the database are subtracted from each attempt. If an attempt outlasts an outage and overlaps
     one that was taken after it, the hours of the sweep are too high by at most the overlap.
+
+    Args:
+        attempts: Attempts of the sweep.
+        sweep: Record of the sweep.
+        now: Time up to which running attempts count; None if only those that have ended count.
     """
-    spans = _spans(attempts, sweep)
+    return _sum(_spans(attempts, sweep, now))
+
+
+def _sum(spans: Sequence[_Span]) -> HoursSpent:
     busy, reached = 0.0, float("-inf")
     for span in spans:
         busy += max(span.end - max(span.start, reached), 0.0)
@@ -331,7 +353,7 @@ class DeviceHours:
 
 
 def spent_by_device(
-    attempts: Iterable[AttemptRecord], sweep: SweepRecord, *, since: float, now: float | None
+    attempts: Iterable[AnyAttempt], sweep: SweepRecord, *, since: float, now: float | None
 ) -> dict[str, DeviceHours]:
     """Return what the attempts of a sweep have used from a time on, by device; see `SweepRecord.device_of`.
 
@@ -342,7 +364,7 @@ def spent_by_device(
         now: Time up to which running attempts count; None if the sweep has no driver.
     """
     by_device: dict[str, list[_Span]] = {}
-    for span in _spans(_counted(attempts, now), sweep):
+    for span in _spans(attempts, sweep, now):
         if span.end > since:
             by_device.setdefault(span.device, []).append(span._replace(start=max(span.start, since)))
     return {
@@ -357,7 +379,7 @@ def spent_by_device(
 
 def cost(
     sweep: SweepRecord,
-    attempts: Iterable[AttemptRecord],
+    attempts: Iterable[AnyAttempt],
     states: Mapping[str, int],
     *,
     trials_limit: int,
@@ -372,9 +394,8 @@ def cost(
         trials_limit: Largest number of search trials.
         now: Time up to which running attempts count; None if the sweep has no driver.
     """
-    counted = _counted(attempts, now)
-    used, spans, limits = spent(counted, sweep), _spans(counted, sweep), sweep.document.get("budget") or {}
-    hours = limits.get("hours")
+    spans, limits = _spans(attempts, sweep, now), sweep.document.get("budget") or {}
+    used, hours = _sum(spans), limits.get("hours")
     return SweepCost(
         trials_ended=sum(states.get(state, 0) for state in FINISHED_TRIAL),
         trials_limit=trials_limit,
@@ -401,23 +422,19 @@ class _Span(NamedTuple):
         return self.end - self.start
 
 
-def _counted(attempts: Iterable[AttemptRecord], now: float | None) -> list[AttemptRecord]:
-    """Return attempts with those that run ended at a time; None leaves them without an end."""
-    return [replace(attempt, ended_at=now) if attempt.state == "RUNNING" else attempt for attempt in attempts]
-
-
-def _spans(attempts: Iterable[AttemptRecord], sweep: SweepRecord) -> list[_Span]:
-    """Return the time of each attempt that held resources, by start."""
+def _spans(attempts: Iterable[AnyAttempt], sweep: SweepRecord, now: float | None) -> list[_Span]:
+    """Return the time of each attempt that held resources, by start; without `now`, of those that ended."""
     # The clock may have been set back while an attempt ran.
     return sorted(
         _Span(
             start,
-            max(attempt.ended_at - (attempt.outage_seconds or 0.0), start),
+            max(end - (attempt.outage_seconds or 0.0), start),
             *sweep.held_by(attempt),
             sweep.device_of(attempt),
         )
         for attempt in attempts
-        if (start := attempt.taken_at) is not None and attempt.ended_at is not None
+        if (start := attempt.taken_at) is not None
+        and (end := now if attempt.state == "RUNNING" and now is not None else attempt.ended_at) is not None
     )
 
 
@@ -607,8 +624,8 @@ def _rest(time: TrialTime, known: Sequence[tuple[TrialTime, float]], random: Ran
 
 
 def trial_times(
-    trials: Iterable[TrialRecord],
-    attempts: Iterable[AttemptRecord],
+    trials: Iterable[AnyTrial],
+    attempts: Iterable[AnyAttempt],
     left: Mapping[str, float | None],
     now: float,
 ) -> tuple[list[TrialTime], list[TrialTime]]:
@@ -640,7 +657,7 @@ def trial_times(
     )
 
 
-def most_at_once(attempts: Iterable[AttemptRecord], now: float, seconds: float = 10.0) -> int:
+def most_at_once(attempts: Iterable[AnyAttempt], now: float, seconds: float = 10.0) -> int:
     """Return the largest number of attempts that ran at once in the last seconds.
 
     Between the end of a trial and the start of the next one, fewer run than the sweep has places.
@@ -659,7 +676,7 @@ def most_at_once(attempts: Iterable[AttemptRecord], now: float, seconds: float =
     return max((sum(start < at <= end for start, end in spans) for at in moments), default=0)
 
 
-def _part(trial: TrialRecord) -> float:
+def _part(trial: AnyTrial) -> float:
     if trial.state == "COMPLETE" or not trial.total_steps:
         return 1.0
     return min(1.0, trial.step / trial.total_steps)
@@ -670,7 +687,7 @@ SPEED_REPORTS = 8
 
 
 def speed_and_rest(
-    trial: TrialRecord, reports: Sequence[ReportRecord], now: float
+    trial: AnyTrial, reports: Sequence[ReportRecord], now: float
 ) -> tuple[float | None, float | None]:
     """Return the steps per second of a running trial, and the seconds until its last step; None if unknown.
 
@@ -700,8 +717,8 @@ def steps_per_second(reports: Sequence[ReportRecord]) -> float | None:
 
 def time_left_of(
     sweep: SweepRecord,
-    trials: Sequence[TrialRecord],
-    attempts: Sequence[AttemptRecord],
+    trials: Sequence[AnyTrial],
+    attempts: Sequence[AnyAttempt],
     left: Mapping[str, float | None],
     *,
     trials_limit: int,
@@ -776,20 +793,19 @@ _NEXT_STEPS = {
 }
 
 
-def failure_groups(trials: Iterable[TrialRecord]) -> list[FailureGroup]:
+def failure_groups(trials: Iterable[AnyTrial]) -> list[FailureGroup]:
     """Return the failed search trials by the last line of their error, the most frequent first.
 
     Args:
         trials: Trials of one sweep, of any role and state.
     """
-    failed: dict[tuple[str, ...], list[TrialRecord]] = {}
+    failed: dict[tuple[str, str, str, str, str], list[AnyTrial]] = {}
+    read: dict[str | None, tuple[str, str, str, str, str]] = {}  # most trials fail alike
     for trial in trials:
         if trial.role == "search" and trial.state == "FAILED":
-            cause, _, details = (trial.cause or "unknown").partition(": ")
-            last = (details.strip() or cause).splitlines()[-1]
-            raised = _RAISED.search(last)
-            known = raised.group("message", "error", "file", "line") if raised else (last, "", "", "")
-            failed.setdefault((cause, *(part or "" for part in known)), []).append(trial)
+            if trial.cause not in read:
+                read[trial.cause] = _parts_of(trial.cause or "unknown")
+            failed.setdefault(read[trial.cause], []).append(trial)
     return [
         FailureGroup(
             message=message,
@@ -800,9 +816,18 @@ def failure_groups(trials: Iterable[TrialRecord]) -> list[FailureGroup]:
             count=len(members),
             trials=[trial_label(trial.key) for trial in members[:_MOST_LABELS]],
             next_step=f"{_NEXT_STEPS.get(cause, 'Correct the cause')}, then run "
-            f"`sweep retry-failed {members[0].sweep_id}`.",
+            f"`sweep retry-failed {sweep_id_of(members[0].key)}`.",
         )
         for (cause, message, error, file, line), members in sorted(
             failed.items(), key=lambda group: -len(group[1])
         )
     ]
+
+
+def _parts_of(whole: str) -> tuple[str, str, str, str, str]:
+    """Return the kind of a failure, and the message, type, file and line of its exception, '' if unknown."""
+    cause, _, details = whole.partition(": ")
+    last = (details.strip() or cause).splitlines()[-1]
+    if (raised := _RAISED.search(last)) is None:
+        return cause, last, "", "", ""
+    return cause, raised["message"] or "", raised["error"] or "", raised["file"] or "", raised["line"] or ""

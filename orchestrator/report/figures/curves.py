@@ -31,7 +31,7 @@ def learning_curves(
     history: History, metric: str, chosen: str | None, chance: float | None = None
 ) -> go.Figure:
     """Draw a metric over the steps of every trial: those that ended early faint, the chosen one on top."""
-    trials = [trial for trial in history.search() if trial.key != chosen]
+    trials = [trial for trial in style.drawn(history) if trial.key != chosen]
     most = style.MOST_POINTS if len(trials) <= _MANY else 60
     best_first = ranked(history.trials, maximize=history.maximize, violations=history.violations())
     good = {trial.key for trial in best_first[: _GOOD if len(trials) > _MANY else len(trials)]}

@@ -112,8 +112,8 @@ class TrialValues:
 
 
 def valued(history: History, over: Sequence[Axis]) -> TrialValues:
-    """Return the complete and pruned trials of the search that have a value."""
-    trials = [trial for trial in history.search() if trial.value is not None]
+    """Return those complete and pruned trials of the search that have a value and are drawn."""
+    trials = [trial for trial in style.drawn(history) if trial.value is not None]
     return TrialValues(
         numbers=np.array([trial.number for trial in trials], dtype=int),
         values=np.array([trial.value for trial in trials], dtype=float),

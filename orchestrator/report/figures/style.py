@@ -9,6 +9,10 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from orchestrator.ledger.sweeps.records import TrialRecord
+from orchestrator.ledger.sweeps.selection import ranked
+from orchestrator.report.history import History
+
 CHOSEN = "#D55E00"
 COMPLETE = "#0072B2"
 PRUNED = "#9AA0A6"
@@ -39,6 +43,9 @@ DARK = {
 
 _FEWEST = 8
 """Minimum number of values with outliers among them."""
+
+MOST_TRIALS = 1_000
+"""Largest number of trials that a report lists and draws one by one: more would take a browser seconds."""
 
 MOST_POINTS = 200
 """Largest number of points of a curve; a screen does not show more."""
@@ -165,6 +172,22 @@ def thinned(items: Sequence[_Item], most: int = MOST_POINTS) -> list[_Item]:
         return list(items)
     indices = np.linspace(0, len(items) - 1, most).round().astype(int)
     return [items[index] for index in indices]
+
+
+def drawn(history: History) -> list[TrialRecord]:
+    """Return the trials of the search that figures draw one by one: all, or at most `MOST_TRIALS` of them.
+
+    Of more, they are the best ones, which are half of `MOST_TRIALS` if so many have a value, and evenly
+    spaced others, in the order of their numbers.
+    """
+    trials = history.search()
+    if len(trials) <= MOST_TRIALS:
+        return list(trials)
+    best_first = ranked(history.trials, maximize=history.maximize, violations=history.violations())
+    kept = {trial.key for trial in best_first[: MOST_TRIALS // 2]}
+    others = thinned([trial for trial in trials if trial.key not in kept], MOST_TRIALS - len(kept))
+    kept |= {trial.key for trial in others}
+    return [trial for trial in trials if trial.key in kept]
 
 
 def joined(curves: Iterable[tuple[str, Sequence[int], Sequence[float]]]) -> dict[str, Any]:

@@ -42,13 +42,16 @@ export const time = written(new Intl.DateTimeFormat(undefined, { dateStyle: "med
 export const minute = written(new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" }));
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
-// Seconds in one or two units.
+// A number with so many decimals, a tie to the even digit, as Python writes it.
+const decimals = (digits) => new Intl.NumberFormat("en", { minimumFractionDigits: digits, maximumFractionDigits: digits, useGrouping: false, roundingMode: "halfEven" });
+const [WHOLE, TENTHS] = [decimals(0), decimals(1)];
+
+// Seconds in one unit, as `duration` of orchestrator/report/words.py writes them.
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "";
-  const whole = Math.max(0, Math.round(seconds));
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3_600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3_600)} h ${Math.floor((whole % 3_600) / 60)} min`;
+  const shown = Math.max(0, seconds);
+  if (shown < 90) return `${WHOLE.format(shown)} s`;
+  return shown < 5_400 ? `${TENTHS.format(shown / 60)} min` : `${TENTHS.format(shown / 3_600)} h`;
 }
 
 const UNITS = [[86_400, "day"], [3_600, "h"], [60, "min"], [1, "s"]];

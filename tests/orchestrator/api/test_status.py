@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -12,8 +13,13 @@ import pytest
 
 from orchestrator import BadInput, Sweep, status, sweeps
 from orchestrator.api.live import live
+from orchestrator.api.status import settled_version
 from orchestrator.cli.app import run_command
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people.audit import Asked
+from orchestrator.ledger.people.notes import NoteChange, change_note
+from orchestrator.ledger.people.shelf import shelve
+from orchestrator.ledger.queue.settings import change_settings
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepState
 from orchestrator.report import words
@@ -157,3 +163,35 @@ def test_the_budget_counts_what_runs_now(paths: Paths) -> None:
     assert before is not None
     assert now is not None
     assert now.spent_hours - before.spent_hours >= 0.01
+
+
+def test_the_version_of_a_settled_status_differs_after_every_change(paths: Paths) -> None:
+    """A service keeps the status of 10,000 trials while its version is the same."""
+    asked = Asked("ada", "change", examples.SWEEP_ID)
+
+    def note(ledger: Ledger) -> None:
+        change_note(ledger, examples.SWEEP_ID, examples.SWEEP_ID, NoteChange(favourite=True), asked)
+
+    def report(ledger: Ledger) -> None:
+        trial = examples.trial(8, "RUNNING", value=None, best_step=None, finished_at=None)
+        examples.start_trial(examples.writer_of(ledger), trial, paths.root)
+
+    changes: list[Callable[[Ledger], object]] = [
+        note,
+        lambda ledger: shelve(ledger, examples.SWEEP_ID, "archived", asked),
+        lambda ledger: change_settings(ledger, examples.SWEEP_ID, priority_class="urgent"),
+        report,
+    ]
+    with closing(Ledger.open(paths.ledger_url)) as ledger:
+        for change in changes:
+            before = status(examples.SWEEP_ID, root=paths.root), settled_version(ledger, examples.SWEEP_ID)
+            same = status(examples.SWEEP_ID, root=paths.root), settled_version(ledger, examples.SWEEP_ID)
+            change(ledger)
+            after = status(examples.SWEEP_ID, root=paths.root), settled_version(ledger, examples.SWEEP_ID)
+            assert None not in before
+            assert same == before
+            assert after[0] != before[0]
+            assert after[1] != before[1]
+        with Lease(ledger, examples.SWEEP_ID):
+            assert settled_version(ledger, examples.SWEEP_ID) is None, "the time left depends on the time"
+        assert settled_version(ledger, examples.SWEEP_ID) is not None
