@@ -141,8 +141,8 @@ def test_s5_is_printed_without_its_decoder_or_with_two_digits() -> None:
 def test_s4d_is_printed_with_two_copies_of_its_systems_and_a_trained_input() -> None:
     """RotRNN, table 2, repeats 306 K: S4's released layer without its low rank P.
 
-    The released layer has `n_ssm = 2` copies of A and B, which channels share. This project's has an A for each
-    channel, and its B is 1.
+    The released layer has `n_ssm = 2` copies of A and B, which channels share. This project's has an A
+    for each channel, and its B is 1.
     """
     copies, pairs, channels = 2, 64 // 2, 128
     of_p = DEPTH * 2 * copies * pairs
