@@ -362,13 +362,14 @@ def test_undetermined_claims_are_counted_apart(
     assert "claims: 2 reproduced, 2 not reproduced, 0 not comparable, 2 undetermined." in text
     assert "from no paper: 0 confirmed, 0 refuted, 1 undetermined." in text
     publishing.publish(mixed, tmp_path)
-    open_ones, cells = (
+    open_ones, shown, cells = (
         line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1")
     )
     assert open_ones == (
         "| table-1 | benchmarks | 5 | 7 | not reproduced (2), no difference is established (2), seeds or"
         " noise lie across (1) |"
     )
+    assert shown == "| table-1 | benchmarks | 2 | 7 | The first \\<layer> is better. |"
     counted = "| undetermined | not comparable | not reproduced | refuted | reproduced | confirmed |"
     assert counted in publishing.index(tmp_path)
     assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "0", "2", "0", "2", "0"]
@@ -823,9 +824,11 @@ def test_the_list_counts_identities_toys_and_benchmarks_apart_and_what_was_not_s
     for kind in kinds.values():
         assert f"| {kind} | 1 | 0 | 1 | 2 | 0 | 2 | 0 |" in text
     places = [
-        text.index(f"\n{title}\n") for title in ("## What was not shown", "## Counts", "### Identities")
+        text.index(f"\n{title}\n")
+        for title in ("## What was not shown", "## What was shown", "## Counts", "### Identities")
     ]
     assert places == sorted(places)
     assert "| lru-on-mqar | toys | 3 | 5 | not reproduced (2), other data, size or settings than" in text
+    assert "| lru-on-mqar | toys | 2 | 5 | The first \\<layer> is better. |" in text
     nothing = replace(of("lru on mqar"), arms=(), claims=(), orderings=())
     assert nothing.causes() == {}
