@@ -464,8 +464,12 @@ class ExperimentResults(Statement):
         return "identities" if tasks == {""} else "toys" if tasks <= TOYS else "benchmarks"
 
     def document(self) -> dict[str, Any]:
-        """Return the results as plain JSON values."""
-        return {"format": FORMAT, **asdict(self)}
+        """Return the results as plain JSON values; arms without norms have no such field."""
+        document = asdict(self)
+        for arm in document["arms"]:
+            if not arm["norms"]:
+                del arm["norms"]
+        return {"format": FORMAT, **document}
 
 
 def _corrected(family: Mapping[str | int, float | None]) -> dict[str | int, Corrected]:
