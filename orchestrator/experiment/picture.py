@@ -138,8 +138,8 @@ def _panel(arm: ArmResult, names: Sequence[str], left: float, top: float) -> Ite
     curves = [curve for curve in arm.norms if curve.of in names]
     if not curves:
         return
-    most = max(max(curve.values) for curve in curves)
-    last = max(curve.steps[-1] for curve in curves)
+    most = max(max(curve.values) for curve in curves) or 1.0
+    last = max(curve.steps[-1] for curve in curves) or 1
     start, width = left + INSET, WIDTH / 2 - INSET - RIGHT
     floor, height = top + PANEL - INSET, PANEL - 1.5 * INSET
     colours = style.shades(1 + max(curve.layer for curve in curves))
