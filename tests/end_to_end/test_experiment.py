@@ -92,7 +92,7 @@ LENT = LENT.replace("steps: 40, interval: 10", "steps: 6000, interval: 200")
 def test_calls_on_a_lent_device_go_on_exactly(commands: Commands, tmp_path: Path) -> None:
     """A killed call, one that ends by its time, and the rest give every number of an undisturbed call.
 
-    The device is a processor, and the first call tells how many seconds the second one needs to train.
+    The device is a processor. Calls are given more and more seconds until one begins to train.
     """
     file = commands.folder / "table-1.yaml"
     file.write_text(LENT)
@@ -102,7 +102,7 @@ def test_calls_on_a_lent_device_go_on_exactly(commands: Commands, tmp_path: Path
     began = time.monotonic()
     first = commands.start(*words, **device)
     wait_for(lambda: len(_reports(commands)) >= 3, 400)
-    seconds = time.monotonic() - began
+    seconds = (time.monotonic() - began) / 2
     first.kill()
     first.wait()
     killed_at = len(_reports(commands))
@@ -111,7 +111,7 @@ def test_calls_on_a_lent_device_go_on_exactly(commands: Commands, tmp_path: Path
         second = commands.start(f"{seconds:.1f}", *words, program=("-c", LIMITED), **device)
         code, output = finish(second, 500)
         assert code == 4, output
-        seconds *= 1.5
+        seconds *= 1.25
     assert killed_at < ended_at < 30
 
     code, output = commands.run(*words, timeout=500, **device)
