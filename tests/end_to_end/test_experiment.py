@@ -89,6 +89,7 @@ LENT = EXPERIMENT.replace("seeds: 2", "seeds: 1").replace("common:\n", "common:\
 LENT = LENT.replace("steps: 40, interval: 10", "steps: 6000, interval: 200")
 
 
+@pytest.mark.timeout(1200)
 def test_calls_on_a_lent_device_go_on_exactly(commands: Commands, tmp_path: Path) -> None:
     """A killed call, one that ends by its time, and the rest give every number of an undisturbed call.
 
