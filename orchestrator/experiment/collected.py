@@ -174,8 +174,8 @@ def _norms_of(history: History, seed: Seed) -> Iterator[NormCurve]:
     for of in ("head", "expected", "state"):
         for layer in layers(history, [seed.trial]):
             if points := thinned(norm_points(history, seed.trial, f"{of}/layer_{layer}"), MOST_POINTS):
-                steps, values = zip(*points, strict=True)
-                yield NormCurve(of, seed.seed, layer, steps, tuple(float(f"{value:.6g}") for value in values))
+                steps, values = [step for step, _ in points], [float(f"{value:.6g}") for _, value in points]
+                yield NormCurve(of, seed.seed, layer, steps, values)
 
 
 def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:

@@ -367,7 +367,7 @@ def _by_length(results: ExperimentResults) -> PageTable:
 
 def _norms(results: ExperimentResults) -> PageTable:
     """Return the norms of hidden states at the beginning, in the middle and at the end of training."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for arm in results.arms:
         for of, name in NORMS.items():
             own = [curve.values for curve in arm.norms if curve.of == of]
