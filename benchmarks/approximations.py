@@ -101,7 +101,10 @@ def stacked(*, depth: int, seed: int, kind: str = "additive", length: int = 64) 
     }
 
 
-def start(*, depth: int, seed: int, length: int = 64) -> dict[str, Any]:
-    """Return the relative squared error of an additive stack over its first `depth` - 1 steps (or one)."""
-    curve = stacked(depth=depth, seed=seed, length=length)["values"]
+def start(*, depth: int, seed: int, length: int = 64, skip: int = 0) -> dict[str, Any]:
+    """Return the relative squared error of an additive stack over its first `depth` - 1 steps (or one).
+
+    `skip` seeds, whose results have been seen, are left out: seed k draws what k + `skip` would.
+    """
+    curve = stacked(depth=depth, seed=seed + skip, length=length)["values"]
     return {"value": float(np.mean(curve[: max(1, depth - 1)]))}

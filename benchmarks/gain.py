@@ -16,10 +16,13 @@ import numpy as np
 
 
 def ratio(
-    *, r_min: float, r_max: float, seed: int, states: int = 2_000, length: int = 5_000
+    *, r_min: float, r_max: float, seed: int, states: int = 2_000, length: int = 5_000, skip: int = 0
 ) -> dict[str, Any]:
-    """Return the measured gain by the predicted one."""
-    rng = np.random.default_rng(seed)
+    """Return the measured gain by the predicted one.
+
+    `skip` seeds, whose results have been seen, are left out: seed k draws what k + `skip` would.
+    """
+    rng = np.random.default_rng(seed + skip)
     radius = np.sqrt(rng.uniform(r_min**2, r_max**2, states))
     eigenvalues = radius * np.exp(2j * np.pi * rng.random(states))
     state, total, counted = np.zeros(states, complex), 0.0, 0

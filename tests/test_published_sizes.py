@@ -102,20 +102,50 @@ def test_sizes_on_speech_commands_are_the_printed_ones(arm: str, count: int, pri
     assert round(count / 1000) == printed
 
 
-def test_sizes_on_speech_commands_that_differ_from_the_printed_ones() -> None:
-    """RotRNN, table 2, in thousands: three of six, with the difference that would explain each.
+DEPTH, WIDTH, STATES = 6, 96, 128
+"""Sizes of RotRNN (its table 3) and of S5 (its released configuration) on Speech Commands."""
 
-    RotRNN: 284 printed. The count by arrays is 286,019; with the free numbers of M - M^T alone, six of a head
-    of four channels instead of sixteen, it is 284,099. LRU: 283 printed, of the authors' program, which has
-    no gamma_log. S5: 280 printed, which are the blocks without encoder and decoder. S4D: 306 printed; the
-    released layer has two copies of A and trains B, this project's has an A for each channel and no B.
+
+def rotrnn_of(heads: int, numbers: int) -> int:
+    """Return the size of RotRNN's network with so many heads, and so many numbers of M in each."""
+    size = STATES // heads
+    layer = rotrnn(WIDTH, STATES, True, heads) - heads * (size**2 - numbers)
+    return counted("rotrnn") - DEPTH * (rotrnn(WIDTH, STATES, True) - layer)
+
+
+def test_no_reading_of_the_text_or_the_code_alone_explains_rotrnn() -> None:
+    """RotRNN, table 2: 284 K printed. docs/differences.md has the same readings."""
+    assert counted("rotrnn") == counted("rotrnn-code") == rotrnn_of(32, 16) == 286_019
+    assert rotrnn_of(32, 0) == 282_947  # the earlier layer, whose P is commented out
+    assert rotrnn_of(32, 10) == 284_867  # the upper triangle of M with its diagonal
+    assert rotrnn_of(32, 6) == 284_099  # the free numbers of M - M^T
+    assert rotrnn_of(64, 4) == 284_675  # the default number of heads of the class
+    assert rotrnn_of(64, 1) == 283_523
+    of_d, of_norm = DEPTH * WIDTH, DEPTH * 2 * WIDTH
+    assert counted("rotrnn") - of_d == 285_443
+    assert counted("rotrnn") - of_norm == 284_867
+
+
+def test_s5_is_printed_without_its_decoder_or_with_two_digits() -> None:
+    """RotRNN, table 2, repeats 280 K from S5's paper. S5's program counts all parameters."""
+    model, signature = network(arms("rotrnn-table-2")["s5"])
+    encoder, decoder = 2 * WIDTH, WIDTH * 35 + 35
+    assert counted("s5") == whole(model, signature) == 283_523
+    assert float(f"{counted('s5'):.2g}") == 280_000
+    assert counted("s5") - decoder == 280_128
+    assert counted("s5") - encoder - decoder == blocks(model) == 279_936
+    assert counted("s5") - DEPTH * (STATES // 2 - 1) == 283_145  # one step for all states, dt_global
+    assert counted("s5") - DEPTH * 2 * WIDTH == 282_371  # no scale and bias of the normalisation
+
+
+def test_s4d_is_printed_with_two_copies_of_its_systems_and_a_trained_input() -> None:
+    """RotRNN, table 2, repeats 306 K: S4's released layer without its low rank P.
+
+    The released layer has `n_ssm = 2` copies of A and B, which channels share. This project's has an A
+    for each channel, and its B is 1.
     """
-    assert counted("rotrnn") == counted("rotrnn-code") == 286_019
-    assert round((286_019 - 6 * 32 * (16 - 6)) / 1000) == 284
-    assert counted("lru") == 283_139 + 6 * 64
-    assert counted("s5") == 283_523
-    assert round(blocks(network(arms("rotrnn-table-2")["s5"])[0]) / 1000) == 280
+    copies, pairs, channels = 2, 64 // 2, 128
+    of_p = DEPTH * 2 * copies * pairs
     assert counted("s4d") == 353_443
-    of_a, pairs = 2, 64 // 2
-    released = 353_443 - 6 * of_a * pairs * 128 + 6 * of_a * pairs * 2 + 6 * 2 * pairs * 2
-    assert round(released / 1000) == 306
+    released = counted("s4d") - DEPTH * 2 * pairs * channels + DEPTH * 2 * (2 * copies * pairs)
+    assert released == counted("s4") - of_p == 305_827

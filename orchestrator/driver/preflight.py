@@ -164,6 +164,30 @@ def check_widths(sweep: SweepConfig, signature: Signature) -> None:
         raise BadInput(f"{sweep.name}: {error.where}", error.must, error.got, error.remedy) from None
 
 
+def check_warmup(sweep: SweepConfig, examples: int) -> None:
+    """Check that a warm-up in epochs ends before the training, in the trial with the longest one.
+
+    Args:
+        sweep: Sweep to run.
+        examples: Number of examples of the training split.
+
+    Raises:
+        BadInput: The rates would never reach their peak.
+    """
+    training = sweep.network_settings(sweep.largest(lowest=("batch_size",)), seed=0).training
+    steps, batch = training.steps, training.batch_size
+    epoch = max(examples // batch, 1)
+    if training.warmup_epochs is not None and training.warmup_epochs * epoch >= steps:
+        searched = "search" if "warmup_epochs" in sweep.search else "training"
+        raise BadInput(
+            f"{sweep.name}: {searched}.warmup_epochs",
+            f"must be below {steps / epoch:.4g}, because an epoch has {epoch} steps ({examples} examples in"
+            f" batches of {batch}) and a trial {steps} steps",
+            f"{training.warmup_epochs:g}",
+            "Use fewer epochs, more steps, or `warmup`, a share of the steps.",
+        )
+
+
 # ------------------------------------------------------------------ paths
 
 

@@ -12,7 +12,7 @@ from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import sweep_rows
 from orchestrator.driver.admission import LeasedSweep, Run, leased_sweep
 from orchestrator.driver.log import Observer
-from orchestrator.driver.preflight import check_widths
+from orchestrator.driver.preflight import check_warmup, check_widths
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace, counted
 from orchestrator.schedule import environment
@@ -102,6 +102,7 @@ def _load_data(leased: LeasedSweep) -> TaskData | None:
     )
     observer.say(f"Data: {data.source}.{_remark(data)}")
     check_widths(sweep, data.signature)
+    check_warmup(sweep, len(data.train))
     return data
 
 

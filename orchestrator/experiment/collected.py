@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.assignment import NORM
 from orchestrator.errors import counted
 from orchestrator.experiment.departures import from_paper
-from orchestrator.experiment.experiment_results import ArmResult, Origin, Seed
+from orchestrator.experiment.experiment_results import ArmResult, NormCurve, Origin, Seed
 from orchestrator.experiment.file import Arm, Experiment
 from orchestrator.ledger.sweeps.records import HARDWARE, AttemptRecord
+from orchestrator.report.figures.curves import layers, norm_points
 from orchestrator.report.figures.style import thinned
 from orchestrator.report.history import History, seed_results
 from orchestrator.report.summary import cost_of, test_metric
@@ -27,6 +29,9 @@ from trainables.tasks import TASKS
 
 MOST_POINTS = 60
 """Largest number of points of a curve in the results."""
+
+MOST_NORMS = 24
+"""Largest number of curves of norms in the results of an arm, if one seed does not have more."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,7 @@ def collected(experiment: Experiment, arm: Arm, history: History) -> ArmResult:
         lengths_metric=lengths_metric if lengths else "",
         origin=_origin(history),
         begun_at=sweep.created_at,
+        norms=_norms(history, seeds) if experiment.metric.startswith(NORM) else (),
     )
 
 
@@ -151,6 +157,25 @@ def _lengths(history: History, metric: str) -> Iterator[tuple[str, tuple[float, 
         values = tuple(seed.value for seed in seed_results(history, split).results)
         if times and values:
             yield name, values
+
+
+def _norms(history: History, seeds: Sequence[Seed]) -> tuple[NormCurve, ...]:
+    """Return the norms of hidden states of the first seeds."""
+    found: list[NormCurve] = []
+    for seed in seeds:
+        own = list(_norms_of(history, seed))
+        if found and len(found) + len(own) > MOST_NORMS:
+            break
+        found += own
+    return tuple(found)
+
+
+def _norms_of(history: History, seed: Seed) -> Iterator[NormCurve]:
+    for of in ("head", "expected", "state"):
+        for layer in layers(history, [seed.trial]):
+            if points := thinned(norm_points(history, seed.trial, f"{of}/layer_{layer}"), MOST_POINTS):
+                steps, values = [step for step, _ in points], [float(f"{value:.6g}") for _, value in points]
+                yield NormCurve(of, seed.seed, layer, steps, values)
 
 
 def _cost(seeds: Sequence[Seed], history: History) -> Cost | None:

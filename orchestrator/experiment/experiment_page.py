@@ -40,6 +40,9 @@ CHANCE = "chance"
 
 _MEASURED = ("arm", "about", "parameters", "measured", "seeds", "trials", "mean", "best", "chance")
 
+NORMS = {"head": "a head", "expected": "a head, closed form", "state": "the whole state"}
+"""Names of the norms of hidden states, by `NormCurve.of`."""
+
 MOST_SIZES = 4
 """Largest number of network sizes in a summary; the table `Data` has the size of every arm."""
 
@@ -188,6 +191,8 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
         yield _by_length(results)
     if any(arm.cell for arm in results.arms):
         yield _as_printed(results)
+    if any(arm.norms for arm in results.arms):
+        yield _norms(results)
     if results.claims:
         yield PageTable(
             CLAIMS,
@@ -360,6 +365,25 @@ def _by_length(results: ExperimentResults) -> PageTable:
     )
 
 
+def _norms(results: ExperimentResults) -> PageTable:
+    """Return the norms of hidden states at the beginning, in the middle and at the end of training."""
+    rows: list[tuple[str, ...]] = []
+    for arm in results.arms:
+        for of, name in NORMS.items():
+            own = [curve.values for curve in arm.norms if curve.of == of]
+            ends = ([values[place * (len(values) - 1) // 2] for values in own] for place in range(3))
+            if own:
+                texts = (f"{np.mean(end):.4g} ({min(end):.4g} to {max(end):.4g})" for end in ends)
+                rows.append((arm.name, name, str(len(own)), *texts))
+    return PageTable(
+        "Norms of hidden states",
+        "In evaluation on validation data: the mean over layers and seeds, and the smallest and the largest."
+        " A layer without heads has the whole state for a head. The picture has every curve.",
+        ("arm", "norm", "curves", "first report", "middle", "last report"),
+        tuple(rows),
+    )
+
+
 def _as_printed(results: ExperimentResults) -> PageTable:
     """Return the arms in rows and columns: measured values, and published ones if there are any."""
     cells = {arm.cell: arm for arm in results.arms if arm.cell}
@@ -436,12 +460,33 @@ def _curves(results: ExperimentResults) -> list[ReportSection]:
     for arm in results.arms:
         if any(seed.steps for seed in arm.seeds):
             groups.setdefault(arm.cell[1] if arm.cell else "", []).append(arm)
+    norms = [norm_figure(arm) for arm in results.arms if arm.norms]
+    caption = "Over the steps of training: solid a head, dashed its closed form, dotted the whole state."
+    drawn = [ReportSection("Norms of hidden states by layer", caption, figures=tuple(norms))] if norms else []
     if not groups:
-        return []
+        return drawn
     name = base_of(results.metric).replace("test/", "val/")
     caption = f"{name} over the steps of training; one line a seed, one colour an arm."
     figures = tuple(curves(arms, name) for arms in groups.values())
-    return [ReportSection("Curves by seed", caption, figures=figures)]
+    return [*drawn, ReportSection("Curves by seed", caption, figures=figures)]
+
+
+def norm_figure(arm: ArmResult) -> go.Figure:
+    """Draw the norms of the hidden states of an arm."""
+    figure = go.Figure()
+    numbers = sorted({curve.layer for curve in arm.norms})
+    colours = dict(zip(numbers, style.shades(len(numbers)), strict=True))
+    dashes = {"head": "solid", "expected": "dash", "state": "dot"}
+    for curve in arm.norms:
+        figure.add_scatter(
+            x=list(curve.steps),
+            y=list(curve.values),
+            name=f"layer {curve.layer}, {NORMS[curve.of]}",
+            showlegend=curve.seed == arm.norms[0].seed,
+            mode="lines",
+            line={"color": colours[curve.layer], "width": 2, "dash": dashes[curve.of]},
+        )
+    return style.framed(figure, x="step", y=f"norm, {arm.name}").update_yaxes(rangemode="tozero")
 
 
 def curves(arms: Sequence[ArmResult], metric: str) -> go.Figure:

@@ -69,6 +69,26 @@ class Seed:
 
 
 @dataclass(frozen=True)
+class NormCurve:
+    """The norm of the hidden states of one layer in a training, from step 0 where it is known.
+
+    Attributes:
+        of: "head" or "state" for the mean norm of a head or of the whole state in evaluation, "expected" for
+            the closed form of a head's.
+        seed: Number of the seed.
+        layer: Number of the layer.
+        steps: Steps of the reports.
+        values: Norms at these steps.
+    """
+
+    of: str
+    seed: int
+    layer: int
+    steps: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
 class Origin:
     """The code and the machine that ran an arm.
 
@@ -152,6 +172,8 @@ class ArmResult:
             unknown.
         begun_at: Creation of the sweep; see `ArmRun`.
         elsewhere: Runs of the same specification in other ledgers, whose values are not used.
+        norms: Norms of hidden states by layer, of the first seed and of as many others as
+            `collected.MOST_NORMS` permits; empty for other metrics than norms.
     """
 
     name: str
@@ -181,6 +203,7 @@ class ArmResult:
     interval: tuple[float, float] | None = None
     begun_at: float = 0.0
     elsewhere: tuple[ArmRun, ...] = ()
+    norms: tuple[NormCurve, ...] = ()
 
     @property
     def runs(self) -> tuple[ArmRun, ...]:
@@ -441,8 +464,12 @@ class ExperimentResults(Statement):
         return "identities" if tasks == {""} else "toys" if tasks <= TOYS else "benchmarks"
 
     def document(self) -> dict[str, Any]:
-        """Return the results as plain JSON values."""
-        return {"format": FORMAT, **asdict(self)}
+        """Return the results as plain JSON values; arms without norms have no such field."""
+        document = asdict(self)
+        for arm in document["arms"]:
+            if not arm["norms"]:
+                del arm["norms"]
+        return {"format": FORMAT, **document}
 
 
 def _corrected(family: Mapping[str | int, float | None]) -> dict[str | int, Corrected]:
@@ -510,6 +537,7 @@ def _arm(document: dict[str, Any]) -> ArmResult:
             "elsewhere": tuple(
                 ArmRun(**{**run, "origin": origin_of(run)}) for run in document.get("elsewhere", ())
             ),
+            "norms": tuple(NormCurve(**curve) for curve in document.get("norms", ())),
         }
     )
 

@@ -1,5 +1,7 @@
 """An SVG figure of an experiment: every seed of every arm, beside published figures and chance.
 
+An experiment on norms of hidden states has their curves below.
+
 The text is written directly because Plotly needs a browser to write SVG.
 """
 
@@ -13,6 +15,7 @@ from html import escape
 import numpy as np
 
 from orchestrator.experiment.experiment_results import ArmResult, ExperimentResults
+from orchestrator.report.figures import style
 from orchestrator.report.statistics import median_interval
 
 WIDTH, LEFT, RIGHT = 720, 210, 20
@@ -20,6 +23,9 @@ WIDTH, LEFT, RIGHT = 720, 210, 20
 
 ROW, TOP, BOTTOM = 18, 26, 40
 """Heights in pixels: an arm, and the top and bottom margins."""
+
+PANEL, INSET = 190, 45
+"""Height of the curves of an arm in pixels, and their margin."""
 
 LOGARITHMIC = 100.0
 """Ratio of the largest to the smallest value above which the axis is logarithmic."""
@@ -55,17 +61,22 @@ def svg(results: ExperimentResults) -> str:
     if not values:
         return ""
     axis = _axis(values, results.arms)
-    height = TOP + ROW * len(results.arms) + BOTTOM
+    drawn = [arm for arm in results.arms if arm.norms]
+    floor = TOP + ROW * len(results.arms) + BOTTOM
+    height = floor + PANEL * len(drawn)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
         f' height="{height}" font-family="sans-serif" font-size="11" fill="{_INK}">',
         f"<title>{escape(results.title)}</title>",
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         f'<text x="{LEFT}" y="14">{escape(_legend(results))}</text>',
-        *_scale(axis, height, results),
+        *_scale(axis, floor, results),
     ]
     for index, arm in enumerate(results.arms):
         lines += _row(arm, TOP + ROW * index, axis)
+    for index, arm in enumerate(drawn):
+        lines += _panel(arm, ("head", "expected"), 0, floor + PANEL * index)
+        lines += _panel(arm, ("state",), WIDTH / 2, floor + PANEL * index)
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
@@ -120,3 +131,31 @@ def _row(arm: ArmResult, top: int, axis: ValueAxis) -> Iterator[str]:
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{middle - 5}" y2="{middle + 5}" stroke="{_INK}"'
             ' stroke-width="2"/>'
         )
+
+
+def _panel(arm: ArmResult, names: Sequence[str], left: float, top: float) -> Iterator[str]:
+    """Yield the norms of some names in half of the width; layers from dark to light, `expected` dashed."""
+    curves = [curve for curve in arm.norms if curve.of in names]
+    if not curves:
+        return
+    most = max(max(curve.values) for curve in curves) or 1.0
+    last = max(curve.steps[-1] for curve in curves) or 1
+    start, width = left + INSET, WIDTH / 2 - INSET - RIGHT
+    floor, height = top + PANEL - INSET, PANEL - 1.5 * INSET
+    colours = style.shades(1 + max(curve.layer for curve in curves))
+    what = "the whole state" if names == ("state",) else "a head; dashed: closed form"
+    yield f'<text x="{start}" y="{floor - height - 8}">{escape(arm.name)}: norm of {what}</text>'
+    for tick in np.linspace(0, most, 3):
+        y = floor - height * tick / most
+        yield f'<line x1="{start}" x2="{start + width}" y1="{y:.1f}" y2="{y:.1f}" stroke="{_FAINT}"/>'
+        yield f'<text x="{start - 4}" y="{y + 4:.1f}" text-anchor="end">{tick:.3g}</text>'
+    for step in (0, last):
+        x = start + width * step / last
+        yield f'<text x="{x:.1f}" y="{floor + 14}" text-anchor="middle">{step}</text>'
+    for curve in curves:
+        points = " ".join(
+            f"{start + width * step / last:.1f},{floor - height * value / most:.1f}"
+            for step, value in zip(curve.steps, curve.values, strict=True)
+        )
+        dash = ' stroke-dasharray="4 3"' if curve.of == "expected" else ""
+        yield f'<polyline points="{points}" fill="none" stroke="{colours[curve.layer]}"{dash}/>'

@@ -151,7 +151,7 @@ _KINDS: Mapping[Kind, str] = {
 
 
 def _overview(published: Sequence[ExperimentResults]) -> Iterator[str]:
-    """Yield what was not shown, the counts by kind, and a table of the experiments of each kind."""
+    """Yield what was not shown, what was, the counts by kind, and a table of the experiments of each kind."""
     open_ones = [[kept.id, kept.kind, *_open(kept)] for kept in published if kept.causes()]
     yield "## What was not shown"
     yield (
@@ -160,6 +160,10 @@ def _overview(published: Sequence[ExperimentResults]) -> Iterator[str]:
         " nothing."
     )
     yield table(("experiment", "kind", "not shown", "of", "because"), open_ones)
+    if held := list(_held(published)):
+        yield "## What was shown"
+        yield "Figures, bounds and claims that were reproduced or confirmed, and what they are about."
+        yield table(("experiment", "kind", "shown", "of", "about"), held)
     yield "## Counts"
     kinds = [kind for kind in _KINDS if any(kept.kind == kind for kept in published)]
     groups = {kind: [kept for kept in published if kept.kind == kind] for kind in kinds}
@@ -180,8 +184,18 @@ def _open(kept: ExperimentResults) -> tuple[str, str, str]:
     """Return the number of comparisons that were not shown, of how many, and why."""
     causes = kept.causes()
     reasons = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common())
-    total = sum(kept.count(outcome) for outcome in _COLUMNS)
-    return str(sum(causes.values())), str(total), reasons
+    return str(sum(causes.values())), str(_total(kept)), reasons
+
+
+def _total(kept: ExperimentResults) -> int:
+    return sum(kept.count(outcome) for outcome in _COLUMNS)
+
+
+def _held(published: Sequence[ExperimentResults]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each experiment of which something was shown."""
+    for kept in published:
+        if count := kept.count("reproduced") + kept.count("confirmed"):
+            yield kept.id, kept.kind, str(count), str(_total(kept)), kept.claim
 
 
 def _row(kept: ExperimentResults) -> list[str]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,8 +55,10 @@ class Commands:
         """Open the ledger that the commands write."""
         return Ledger.open(f"sqlite:///{self.root}/sweeps.db")
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """Start a command and return its process, whose output goes to a pipe."""
+    def start(
+        self, *arguments: str, program: Sequence[str] = ("-m", "orchestrator.sweep"), **environment: str
+    ) -> subprocess.Popen[str]:
+        """Start a command, or another Python program, and return its process, whose output goes to a pipe."""
         own = {
             "SWEEP_ROOT": str(self.root),
             "SWEEP_DATA": str(self.shared / "data"),
@@ -64,7 +66,7 @@ class Commands:
             "SWEEP_WARM": "0",  # no process is to be left
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.sweep", *arguments],
+            [sys.executable, *program, *arguments],
             cwd=self.project,
             env={**os.environ, **own, **environment},
             stdout=subprocess.PIPE,

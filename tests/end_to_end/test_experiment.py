@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,81 @@ def test_an_experiment_from_command_to_pages(commands: Commands) -> None:
     trials = [trial for sweep in ledger.sweeps() for trial in ledger.trials(sweep.id)]
     assert len(trials) == 4
     assert {trial.state for trial in trials} == {"COMPLETE"}
+
+
+LIMITED = """
+import sys
+from orchestrator.cli import experiments
+from orchestrator.cli.app import run_command
+
+experiments.CALL_SECONDS = float(sys.argv[1])
+sys.exit(run_command(sys.argv[2:]))
+"""
+"""The command line, whose calls with `--gpu` are given so many seconds."""
+
+LENT = EXPERIMENT.replace("seeds: 2", "seeds: 1").replace("common:\n", "common:\n  resources: {gpu: 1}\n")
+LENT = LENT.replace("steps: 40, interval: 10", "steps: 6000, interval: 200")
+
+
+@pytest.mark.timeout(1200)
+def test_calls_on_a_lent_device_go_on_exactly(commands: Commands, tmp_path: Path) -> None:
+    """A killed call, one that ends by its time, and the rest give every number of an undisturbed call.
+
+    The device is a processor. Calls are given more and more seconds until one begins to train.
+    """
+    file = commands.folder / "table-1.yaml"
+    file.write_text(LENT)
+    words = ("experiment", str(file), "--only", "lru", "--gpu")
+    device = {"SWEEP_HOST_DEVICES": "1"}
+
+    began = time.monotonic()
+    first = commands.start(*words, **device)
+    wait_for(lambda: len(_reports(commands)) >= 3, 400)
+    seconds = (time.monotonic() - began) / 2
+    first.kill()
+    first.wait()
+    killed_at = len(_reports(commands))
+
+    while (ended_at := len(_reports(commands))) == killed_at:
+        second = commands.start(f"{seconds:.1f}", *words, program=("-c", LIMITED), **device)
+        code, output = finish(second, 500)
+        assert code == 4, output
+        seconds *= 1.25
+    assert killed_at < ended_at < 30
+
+    code, output = commands.run(*words, timeout=500, **device)
+    assert code == 0, output
+    resumed = _reports(commands)
+    ledger = commands.ledger
+    assert len([attempt for sweep in ledger.sweeps() for attempt in ledger.attempts(sweep.id)]) >= 3
+
+    alone = replace(commands, folder=tmp_path / "alone")
+    alone.folder.mkdir()
+    code, output = alone.run(*words, timeout=500, **device)
+    assert code == 0, output
+    assert list(resumed) == [200 * k for k in range(1, 31)]
+    assert resumed == _reports(alone)
+    assert _tested(commands) == _tested(alone)
+
+
+def _reports(commands: Commands) -> dict[int, dict[str, float]]:
+    """Return what is not a time in the reports of the only trial, by step; empty before it begins."""
+    if not (commands.root / "sweeps.db").exists():
+        return {}
+    ledger = commands.ledger
+    rows = [row for sweep in ledger.sweeps() for row in ledger.reports(sweep.id)]
+    timed = ("seconds/", "tokens_per_second", "slots/", "memory/")
+    return {
+        row.step: {name: value for name, value in row.metrics.items() if not name.startswith(timed)}
+        for row in rows
+    }
+
+
+def _tested(commands: Commands) -> dict[str, float]:
+    """Return the test metrics of the only trial."""
+    ledger = commands.ledger
+    (row,) = [row for sweep in ledger.sweeps() for row in ledger.evaluations(sweep.id)]
+    return {name: value for name, value in row.metrics.items() if name.startswith("test/")}
 
 
 def _states(commands: Commands) -> set[str]:

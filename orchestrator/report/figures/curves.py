@@ -97,7 +97,7 @@ def layers(history: History, keys: Sequence[str]) -> list[int]:
 def has_heads(history: History, key: str) -> bool:
     """Return True if a head is a part of the state in any layer of a trial."""
     return any(
-        _norms(history, key, f"head/layer_{layer}") != _norms(history, key, f"state/layer_{layer}")
+        norm_points(history, key, f"head/layer_{layer}") != norm_points(history, key, f"state/layer_{layer}")
         for layer in layers(history, [key])
     )
 
@@ -116,7 +116,7 @@ def hidden_norms(history: History, key: str, of: str = "head") -> go.Figure:
     numbers = layers(history, [key])
     for layer, colour in zip(numbers, style.shades(len(numbers)), strict=True):
         for name, shown, dash in ((of, f"layer {layer}", "solid"), ("expected", "expected", "dash")):
-            points = style.thinned(_norms(history, key, f"{name}/layer_{layer}"))
+            points = style.thinned(norm_points(history, key, f"{name}/layer_{layer}"))
             if not points or (name == "expected" and of != "head"):
                 continue
             figure.add_scatter(
@@ -130,7 +130,7 @@ def hidden_norms(history: History, key: str, of: str = "head") -> go.Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def _norms(history: History, key: str, name: str) -> list[tuple[int, float]]:
+def norm_points(history: History, key: str, name: str) -> list[tuple[int, float]]:
     """Return the points of a norm such as `head/layer_0`, from step 0 where it is known."""
     rows = history.reports.get(key, ())
     initial = [(0, row.metrics[INITIAL_NORM + name]) for row in rows if INITIAL_NORM + name in row.metrics]
@@ -145,7 +145,7 @@ def hidden_norm_spread(history: History, keys: Sequence[str]) -> go.Figure:
     figure = go.Figure()
     numbers = layers(history, keys)
     for layer, colour in zip(numbers, style.shades(len(numbers)), strict=True):
-        steps, means, deviations = spread([_norms(history, key, f"head/layer_{layer}") for key in keys])
+        steps, means, deviations = spread([norm_points(history, key, f"head/layer_{layer}") for key in keys])
         band = {"color": colour, "width": 0}
         edges = np.concatenate([means + deviations, (means - deviations)[::-1]])
         group = f"layer {layer}"

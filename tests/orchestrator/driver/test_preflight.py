@@ -120,6 +120,38 @@ def test_a_network_without_encoder_has_the_width_of_the_task(tmp_path: Path) -> 
         preflight.check_widths(lru, signature)
 
 
+EPOCHS = SPACE.replace("steps: 40", "steps: 100, warmup_epochs: 1.5")
+"""A warm-up of 75 of 100 steps: 400 examples in batches of 8 are 50 steps an epoch."""
+
+
+def test_a_warmup_in_epochs_ends_before_the_training(tmp_path: Path) -> None:
+    """The longest warm-up, at the smallest batch, is checked before the first trial."""
+
+    def check(*overrides: str) -> None:
+        preflight.check_warmup(loaded(tmp_path, EPOCHS, overrides=overrides), 400)
+
+    must = r"space: training.warmup_epochs must be below 2, .* 50 steps \(400 examples .* of 8\) .* 100 steps"
+    for value in (2, 3):
+        with pytest.raises(BadInput, match=rf"{must} \(got {value}\)"):
+            check(f"training.warmup_epochs={value}")
+    check()
+    check("training.steps=210", "training.warmup_epochs=4")
+    check("training.warmup_epochs=null")
+    epochs, batches = "search.warmup_epochs={choice: [1, 2]}", "search.batch_size={choice: [8, 16]}"
+    with pytest.raises(BadInput, match="got 2"):
+        check(epochs, batches)
+    check(epochs, "training.batch_size=16")
+
+
+def test_a_sweep_with_a_longer_warmup_than_training_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.yaml").write_text(EPOCHS)
+    assert run_command(["space.yaml", "--set", "training.warmup_epochs=3", "--here"]) == 2
+    assert "training.warmup_epochs must be below 2" in capsys.readouterr().err
+
+
 PROGRAM = """
 trainable: {program: "model.py:Net"}
 search: {learning_rate: {log_uniform: [1e-4, 1e-1]}}

@@ -362,13 +362,14 @@ def test_undetermined_claims_are_counted_apart(
     assert "claims: 2 reproduced, 2 not reproduced, 0 not comparable, 2 undetermined." in text
     assert "from no paper: 0 confirmed, 0 refuted, 1 undetermined." in text
     publishing.publish(mixed, tmp_path)
-    open_ones, cells = (
+    open_ones, shown, cells = (
         line for line in publishing.index(tmp_path).splitlines() if line.startswith("| table-1")
     )
     assert open_ones == (
         "| table-1 | benchmarks | 5 | 7 | not reproduced (2), no difference is established (2), seeds or"
         " noise lie across (1) |"
     )
+    assert shown == "| table-1 | benchmarks | 2 | 7 | The first \\<layer> is better. |"
     counted = "| undetermined | not comparable | not reproduced | refuted | reproduced | confirmed |"
     assert counted in publishing.index(tmp_path)
     assert [cell.strip() for cell in cells.split("|")[3:9]] == ["3", "0", "2", "0", "2", "0"]
@@ -418,6 +419,42 @@ def test_the_picture_is_well_formed_and_has_every_seed() -> None:
     assert all(picture.LEFT < place < picture.WIDTH - picture.RIGHT for place in places)
     assert "A paper" not in picture.svg(some)
     assert picture.svg(results_of(arm("empty"))) == ""
+
+
+def test_norms_are_collected_kept_and_drawn_from_step_0(tmp_path: Path) -> None:
+    """A head, its closed form and the whole state of each layer, as trials reported them."""
+    history = sweeps.history()
+    of_norms = replace(experiment(), metric="hidden_norm/head/layer_*", reduction="drift")
+    collected_arm = collected(of_norms, of_norms.arms[0], history)
+    (seed,) = collected_arm.seeds
+    rows = history.reports[seed.trial]
+    names = [(of, layer) for of in ("head", "expected", "state") for layer in (0, 1)]
+    assert [(curve.of, curve.layer) for curve in collected_arm.norms] == names
+    for curve in collected_arm.norms:
+        name = f"{curve.of}/layer_{curve.layer}"
+        assert list(curve.steps) == [0, *(row.step for row in rows)]
+        reported = [rows[0].metrics[f"initial_hidden_norm/{name}"]]
+        reported += [row.metrics[f"hidden_norm/{name}"] for row in rows]
+        assert list(curve.values) == pytest.approx(reported, rel=1e-5)
+    assert collected(experiment(), experiment().arms[0], history).norms == ()
+
+    both = replace(BOTH, arms=(replace(BOTH.arms[0], norms=collected_arm.norms), *BOTH.arms[1:]))
+    data, text = publishing.publish(both, tmp_path)
+    assert experiment_results.read(data).arms[0].norms == collected_arm.norms
+    root = ElementTree.fromstring(data.with_suffix(".svg").read_text())
+    lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 6
+    assert ["stroke-dasharray" in line.attrib for line in lines] == [False, False, True, True, False, False]
+    height = float(root.attrib["height"])
+    for line in lines:
+        points = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+        assert len(points) == len(rows) + 1
+        assert all(0 < x < picture.WIDTH and 0 < y < height for x, y in points)
+    head = np.mean([curve.values[-1] for curve in collected_arm.norms if curve.of == "head"])
+    assert "| rotrnn | a head | 2 | 0.5 (0.5 to 0.5) |" in text.read_text()
+    assert f"| {head:.4g} (" in text.read_text()
+    assert "Norms of hidden states by layer" in experiment_page.page(both)
+    assert "Norms of hidden states" not in experiment_page.page(BOTH)
 
 
 def test_values_of_many_sizes_have_a_logarithmic_axis() -> None:
@@ -785,9 +822,11 @@ def test_the_list_counts_identities_toys_and_benchmarks_apart_and_what_was_not_s
     for kind in kinds.values():
         assert f"| {kind} | 1 | 0 | 1 | 2 | 0 | 2 | 0 |" in text
     places = [
-        text.index(f"\n{title}\n") for title in ("## What was not shown", "## Counts", "### Identities")
+        text.index(f"\n{title}\n")
+        for title in ("## What was not shown", "## What was shown", "## Counts", "### Identities")
     ]
     assert places == sorted(places)
     assert "| lru-on-mqar | toys | 3 | 5 | not reproduced (2), other data, size or settings than" in text
+    assert "| lru-on-mqar | toys | 2 | 5 | The first \\<layer> is better. |" in text
     nothing = replace(of("lru on mqar"), arms=(), claims=(), orderings=())
     assert nothing.causes() == {}
