@@ -20,7 +20,6 @@ from orchestrator.tracking import ui
 from orchestrator.tracking.address import shown, sqlite_path
 from orchestrator.tracking.mlflow_private import latest_experiment, runs_of_experiment
 
-
 MOST_KEPT = 8
 """Number of unused ledgers that stay open; each has one connection to its database."""
 
