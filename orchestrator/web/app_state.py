@@ -22,8 +22,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.people.users import sessions, users_by_digest
 from orchestrator.ledger.sweeps.index import SweepVersion, exact_version, known_sweeps
-from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
+from orchestrator.web.limited_process import CheckLimits
 from orchestrator.web.rate_limits import FairQueue, RateLimit
 from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
 from orchestrator.web.request_times import RequestTimes
