@@ -25,7 +25,7 @@ from orchestrator.ledger.sweeps.index import SweepVersion, exact_version, known_
 from orchestrator.web.feeds import Feeds
 from orchestrator.web.limited_process import CheckLimits
 from orchestrator.web.rate_limits import FairQueue, RateLimit
-from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
+from orchestrator.web.read_cache import PEOPLE, KeptReports, ReadCache, SweepListCache
 from orchestrator.web.request_times import RequestTimes
 
 if TYPE_CHECKING:  # its packages are an extra
@@ -165,12 +165,17 @@ class AppState:
         with self.ledger() as ledger:
             return exact_version(ledger, sweep_id)
 
+    def changed(self, sweep_id: str) -> None:
+        """Show a change of a sweep by a user in the next answers."""
+        self.sweep_list.forget(sweep_id)
+        self.cache.clear(sweep_id)
+
     def _read(self, key: str, read: Callable[[Ledger], Result]) -> Result:
         def reading() -> Result:
             with self.ledger() as ledger:
                 return read(ledger)
 
-        return self.cache.get(key, reading)
+        return self.cache.get(key, reading, about=PEOPLE)
 
 
 def _state(request: Request) -> AppState:
