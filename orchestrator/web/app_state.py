@@ -178,7 +178,7 @@ class AppState:
         return self.cache.get(key, reading, about=PEOPLE)
 
 
-def _state(request: Request) -> AppState:
+async def _state(request: Request) -> AppState:  # otherwise it would run in another thread
     state: AppState = request.app.state.shared
     return state
 

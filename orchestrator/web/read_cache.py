@@ -128,6 +128,12 @@ class ReadCache:
         except TimeoutError:
             return cast(Result, answer.value)
 
+    def lasts(self, key: Hashable, seconds: float) -> bool:
+        """Return True if the cached answer of a key stays fresh for some seconds, unless it is removed."""
+        answer = self._answers.get(key)
+        made_at = None if answer is None else answer.made_at
+        return made_at is not None and self._clock() + seconds - made_at < self._fresh
+
     def clear(self, sweep_id: str | None = None) -> None:
         """Remove the answers that a user's change may concern, so that users see their own changes at once.
 
@@ -213,7 +219,7 @@ class _KeptRow:
     found: Status
 
     def is_valid(self, version: SweepVersion, priority_class: str, since: float) -> bool:
-        """Return True if reading the sweep would return this row, or with a driver a row read after `since`."""
+        """Return True if the sweep would be read as this row; with a driver, if it was read after `since`."""
         if (version, priority_class) != (self.version, self.priority_class):
             return False
         if self.found.driver is None:
