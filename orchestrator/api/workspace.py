@@ -48,12 +48,15 @@ class _KeptLedgers:
 
     def taken(self, url: str) -> Ledger | None:
         """Return a kept ledger that `Ledger.open` would still return, or None."""
-        while True:
-            with self._lock:
-                ledger = unused.pop() if (unused := self._unused.get(url)) else None
-            if ledger is None or ledger.opens_again():
-                return ledger
-            ledger.close()
+        with self._lock:
+            ledger = unused.pop() if (unused := self._unused.get(url)) else None
+        if ledger is None or ledger.opens_again():
+            return ledger
+        with self._lock:
+            others = self._unused.pop(url, [])  # not tried in turn: each would wait for a server that is lost
+        for each in (ledger, *others):
+            each.close()
+        return None
 
     def given_back(self, url: str, ledger: Ledger) -> None:
         """Keep a ledger, or close it."""

@@ -72,12 +72,12 @@ def test_a_ledger_of_a_later_version_is_refused(workspace: Workspace) -> None:
 
 def test_another_ledger_at_the_same_address_is_opened(workspace: Workspace) -> None:
     with workspace.keeping_ledgers():
-        with workspace.ledger() as kept:
+        with workspace.ledger() as first, workspace.ledger() as second:
             pass
         change(workspace, "UPDATE ledger SET id = 'another'")
-        with workspace.ledger() as other:
-            assert other is not kept
-            assert other.id == "another"
+        with workspace.ledger() as third, workspace.ledger() as fourth:
+            assert not {id(first), id(second)} & {id(third), id(fourth)}
+            assert third.id == fourth.id == "another"
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
