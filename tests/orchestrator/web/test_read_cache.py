@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import Request
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
@@ -23,11 +26,12 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.web import event_routes, sweep_routes, trial_routes
+from orchestrator.web.access import admit
 from orchestrator.web.app_state import AppState
 from orchestrator.web.read_cache import PEOPLE, KeptReports, ReadCache, SweepListCache
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
-from tests.orchestrator.web.server import order
+from tests.orchestrator.web.server import Client, order
 
 SWEEPS = 40
 """Sweeps that have ended, besides the one of `tests.sweeps`."""
@@ -145,6 +149,37 @@ def test_the_table_of_trials_is_read_again_after_every_commit(state: AppState) -
         lease.writer.add_trial(waiting)
         later = trial_routes._table(state, sweeps.SWEEP_ID, metrics=False)
     assert [len(table.rows) for table in (first, later)] == [8, 9]
+
+
+def test_requests_in_turn_open_no_ledger(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    open_ledger = Ledger.open
+
+    def count_opened(url: str, **options: Any) -> Ledger:
+        opened.append(url)
+        return open_ledger(url, **options)
+
+    client.get(f"/sweeps/{sweeps.SWEEP_ID}/trials")
+    monkeypatch.setattr(Ledger, "open", count_opened)
+    for _ in range(3):
+        client.get(f"/sweeps/{sweeps.SWEEP_ID}/trials")
+    assert not opened
+
+
+def test_a_request_with_cached_users_is_admitted_without_another_thread(client: Client) -> None:
+    state = AppState(client.workspace)
+    scope = {
+        "type": "http",
+        "app": SimpleNamespace(state=SimpleNamespace(shared=state)),
+        "route": SimpleNamespace(name="show_sweep"),
+        "path_params": {"sweep_id": sweeps.SWEEP_ID},
+        "headers": [(b"authorization", b"Bearer " + client.tokens["vera"].encode())],
+    }
+    asyncio.run(admit(Request(scope)))  # reads the users and the owners of sweeps
+    request = Request(scope)
+    with pytest.raises(StopIteration):  # the end of the coroutine, which has waited for nothing
+        admit(request).send(None)
+    assert request.state.user.name == "vera"
 
 
 def test_an_error_of_a_read_in_the_background_reaches_the_reader() -> None:
