@@ -44,8 +44,9 @@ CONNECTIONS = 50
 REPORTS_A_SECOND = 1.0
 """Of each sweep."""
 
-ALONE_RATE, REST_SECONDS = 10.0, 5.0
-"""Rate of the requests of one kind, and seconds in which the processor time without requests is measured."""
+ALONE_RATE, ALONE_CONNECTIONS, REST_SECONDS = 10.0, 10, 5.0
+"""Rate and connections of the requests of one kind, and seconds in which the processor time without requests
+is measured. The service closes a connection without a request for 5 s."""
 
 
 SHARE_OF_OTHERS = 10
@@ -165,7 +166,7 @@ async def answer(reader: asyncio.StreamReader) -> int:
 
 
 async def requests(
-    address: str, token: str, asked: Iterable[Request], rate: float
+    address: str, token: str, asked: Iterable[Request], rate: float, connections: int = CONNECTIONS
 ) -> tuple[list[float], int]:
     """Send requests at a fixed rate.
 
@@ -193,14 +194,14 @@ async def requests(
         writer.close()
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(CONNECTIONS):
+        for _ in range(connections):
             group.create_task(connection())
         began = time.monotonic()
         for number, request in enumerate(asked):
             at = began + number / rate
             await asyncio.sleep(max(0.0, at - time.monotonic()))
             due.put_nowait((at, request))
-        for _ in range(CONNECTIONS):
+        for _ in range(connections):
             due.put_nowait(None)
     return latencies, limited
 
@@ -302,7 +303,9 @@ def measure(given: argparse.Namespace, root: Path, address: str, token: str, swe
     print(f"one kind at {ALONE_RATE:g} a second; processor time without the {idle:.1%} of a core between")
     for name, request in {**page, **rest}.items():
         before, began = processor_seconds(root), time.monotonic()
-        alone, limited = asyncio.run(requests(address, token, [request] * given.each, ALONE_RATE))
+        alone, limited = asyncio.run(
+            requests(address, token, [request] * given.each, ALONE_RATE, ALONE_CONNECTIONS)
+        )
         spent = processor_seconds(root) - before - idle * (time.monotonic() - began)
         times = [1000.0 * quantile(alone, share) for share in (0.5, 0.99)]
         cost = 1000.0 * spent / given.each

@@ -35,6 +35,7 @@ from enum import IntEnum
 from trainables.errors import BadData, DamagedCheckpoint, Refusal
 
 __all__ = [
+    "RECOVER",
     "BadData",
     "BadInput",
     "Busy",
@@ -123,6 +124,10 @@ class ForeignAnswer(Refusal):
 
 class Damaged(Refusal):
     """Stored state does not match its digest."""
+
+
+RECOVER = "Rebuild the ledger from its backup with `recover`."
+"""Remedy of a damaged ledger."""
 
 
 class NoSpace(Refusal):

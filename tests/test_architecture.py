@@ -56,6 +56,7 @@ HIDDEN = {
     "orchestrator/training/costs.py",
     "orchestrator/training/engine_cache.py",
     "orchestrator/web/agent_route.py",
+    "orchestrator/web/limited_process.py",
     "trainables/data/task.py",
 }
 """Modules with an own import inside a function, which keeps a vendor out of some processes."""

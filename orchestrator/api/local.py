@@ -61,7 +61,7 @@ from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop, settings
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
-from orchestrator.ledger.sql import selected
+from orchestrator.ledger.sql_source import selected
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.pareto import ParetoFront, read_front

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,56 @@ from orchestrator.storage.paths import DEFAULT_DATA, Paths
 from orchestrator.tracking import ui
 from orchestrator.tracking.address import shown, sqlite_path
 from orchestrator.tracking.mlflow_private import latest_experiment, runs_of_experiment
+
+MOST_KEPT = 8
+"""Number of unused ledgers that stay open; each has one connection to its database."""
+
+
+class _KeptLedgers:
+    """Open ledgers that no block uses, by URL; safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._keepers = Counter[str]()
+        self._unused: dict[str, list[Ledger]] = {}
+
+    @contextmanager
+    def of(self, url: str) -> Iterator[None]:
+        """Keep the ledgers of a URL for a `with` block."""
+        with self._lock:
+            self._keepers[url] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._keepers[url] -= 1
+                unused = [] if self._keepers[url] else self._unused.pop(url, [])
+            for ledger in unused:
+                ledger.close()
+
+    def taken(self, url: str) -> Ledger | None:
+        """Return a kept ledger that `Ledger.open` would still return, or None."""
+        with self._lock:
+            ledger = unused.pop() if (unused := self._unused.get(url)) else None
+        if ledger is None or ledger.opens_again():
+            return ledger
+        with self._lock:
+            others = self._unused.pop(url, [])  # not tried in turn: each would wait for a server that is lost
+        for each in (ledger, *others):
+            each.close()
+        return None
+
+    def given_back(self, url: str, ledger: Ledger) -> None:
+        """Keep a ledger, or close it."""
+        with self._lock:
+            unused = self._unused.setdefault(url, []) if self._keepers[url] else None
+            if unused is not None and len(unused) < MOST_KEPT:
+                unused.append(ledger)
+                return
+        ledger.close()
+
+
+_KEPT = _KeptLedgers()
 
 
 @dataclass(frozen=True)
@@ -68,11 +120,22 @@ class Workspace:
         Raises:
             BadInput: The ledger does not exist.
         """
-        ledger = Ledger.open(self.paths.ledger_url, create=create)
+        url = self.paths.ledger_url
+        ledger = _KEPT.taken(url) or Ledger.open(url, create=create)
         try:
             yield ledger
         finally:
-            ledger.close()
+            _KEPT.given_back(url, ledger)
+
+    @contextmanager
+    def keeping_ledgers(self) -> Iterator[None]:
+        """Keep up to `MOST_KEPT` ledgers open between the blocks of `ledger`, within a `with` block.
+
+        A service answers each request in such a block, and opening a ledger takes longer than most requests.
+        Each block still has a ledger of its own, with what a newly opened one would show.
+        """
+        with _KEPT.of(self.paths.ledger_url):
+            yield
 
     @contextmanager
     def mlflow(self) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:

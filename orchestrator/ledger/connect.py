@@ -13,7 +13,7 @@ import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, DisconnectionError, OperationalError
 
-from orchestrator.errors import BadInput, Damaged, NoDatabase, NoSpace
+from orchestrator.errors import RECOVER, BadInput, Damaged, NoDatabase, NoSpace
 from orchestrator.ledger.prepared import command
 from orchestrator.system import System
 from trainables.errors import Refusal
@@ -64,8 +64,6 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 SQLITE_PARTS = ("", "-wal", "-shm", "-journal")
 """Suffixes of the files of a SQLite database."""
-
-RECOVER = "Rebuild the ledger from its backup with `recover`."
 
 
 def parse(url: str) -> URL:

@@ -16,11 +16,11 @@ from urllib.parse import unquote
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.errors import Damaged
+from orchestrator.errors import RECOVER, Damaged
 from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Entry
 from orchestrator.ledger.compaction import compact
-from orchestrator.ledger.connect import RECOVER, database_file
+from orchestrator.ledger.connect import database_file
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.row_backup import Row, keep, keeping, kept, row_file, row_files
 from orchestrator.ledger.rows import DIGEST_MODULUS, curve_points, rows_of_sweep

@@ -22,6 +22,7 @@ from sqlalchemy import (
     select,
     tuple_,
 )
+from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger import backup
@@ -56,7 +57,7 @@ from orchestrator.ledger.rows import (
     curve_points,
     opened,
 )
-from orchestrator.ledger.schema import RECOVERY_LOCK, ledger_id, lock_folder, migrate
+from orchestrator.ledger.schema import RECOVERY_LOCK, is_ledger, ledger_id, lock_folder, migrate
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
@@ -186,6 +187,17 @@ class Ledger:
     def reconnect(self) -> None:
         """Close every idle connection, so that the next ones open the current database file."""
         self._engine.dispose()
+
+    def opens_again(self) -> bool:
+        """Return True if `open` would still return this ledger; it is then as newly opened.
+
+        It runs one query, and keeps the compiled queries and the connection.
+        """
+        self._logs.clear()
+        try:
+            return is_ledger(self._engine, self.address, self.id)
+        except DBAPIError:
+            return False  # `open` refuses it with the reason
 
     def close(self) -> None:
         """Close every connection."""

@@ -19,8 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import BindParameter, Boolean, Connection, Float, Select, Table, bindparam, select
 
-from orchestrator.errors import Damaged
-from orchestrator.ledger.connect import RECOVER
+from orchestrator.errors import RECOVER, Damaged
 from orchestrator.ledger.prepared import fetched
 from orchestrator.ledger.sweeps.records import (
     STATES,

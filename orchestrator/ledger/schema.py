@@ -26,6 +26,7 @@ from orchestrator.accounts import umask
 from orchestrator.errors import BadInput, Damaged
 from orchestrator.ledger.backup import has_backup, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
+from orchestrator.ledger.prepared import read
 from orchestrator.ledger.tables import IDENTITY, METADATA
 
 # A table of its own, so that MLflow's migrations on the same server do not meet these.
@@ -37,6 +38,9 @@ _VERSION = Table(
     PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
 )
 """As Alembic creates it; apart from `METADATA`, with which Alembic compares the other tables."""
+_VERSION_AND_ID = select(
+    select(_VERSION.c.version_num).scalar_subquery(), select(IDENTITY.c.id).scalar_subquery()
+)
 HEAD = "0001"
 MIGRATIONS = Path(__file__).with_name("migrations")
 MIGRATION_LOCK = "migration"
@@ -68,6 +72,18 @@ def migrate(engine: Engine, address: URL) -> None:
             raise Damaged(f"ledger {file}", "is empty, but its backup is not", "", remedy)
         create_tables(engine, file)
         keep_id(address, ledger_id(engine))
+
+
+def is_ledger(engine: Engine, address: URL, expected_id: str) -> bool:
+    """Return True if a database has the tables of this version, and the ledger with an ID.
+
+    Raises:
+        DBAPIError: The database refuses the query, or is lost.
+    """
+    if is_file(address) and not database_file(address).exists():  # an open connection outlives its file
+        return False
+    [found] = read(engine, _VERSION_AND_ID, {})
+    return tuple(found) == (HEAD, expected_id)
 
 
 def ledger_id(engine: Engine) -> str:

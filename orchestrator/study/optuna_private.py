@@ -35,8 +35,7 @@ from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from orchestrator.errors import Damaged
-from orchestrator.ledger.connect import RECOVER
+from orchestrator.errors import RECOVER, Damaged
 from orchestrator.study.observations import Window
 
 CHECKED_VERSION = "5.0.0"

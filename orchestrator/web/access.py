@@ -8,11 +8,12 @@ a header that only a page of this server can set.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from orchestrator.errors import NotAllowed, NotSignedIn, TooManyRequests
 from orchestrator.ledger.people.user_records import User
@@ -104,6 +105,9 @@ COOKIE = "sweep_session"
 CHANGE_HEADER = "x-sweep-change"
 """Header of a change by cookie; a browser sends it to another site only if that site permits it."""
 
+ADMISSION_SECONDS = 0.1
+"""Time for which cached answers must stay fresh so that `admitted` reads no ledger."""
+
 _READING = frozenset({"GET", "HEAD"})
 
 
@@ -129,7 +133,29 @@ def admitted(request: Request) -> User | None:
     return user
 
 
-def _signed_in(request: Request) -> User:
+async def admit(request: Request) -> None:
+    """Store the user of a request in its state, or None on a route without authentication.
+
+    Raises what `admitted` raises. Most requests need nothing that is not cached, and no other thread, which
+    takes longer than the check.
+    """
+    state: AppState = request.app.state.shared
+    is_cached = all(state.cache.lasts(key, ADMISSION_SECONDS) for key in _needed(request))
+    request.state.user = admitted(request) if is_cached else await run_in_threadpool(admitted, request)
+
+
+def _needed(request: Request) -> Iterator[str]:
+    """Yield the answers of the state that `admitted` needs."""
+    if ACCESS[request.scope["route"].name] == "open":
+        return
+    yield "users"
+    if not request.headers.get("authorization", "").lower().startswith("bearer "):
+        yield "sessions"
+    if "sweep_id" in request.path_params:
+        yield "owners"
+
+
+async def _signed_in(request: Request) -> User:
     user: User | None = request.state.user
     assert user is not None, "only routes without authentication have no user"
     return user

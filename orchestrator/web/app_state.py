@@ -22,10 +22,10 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.user_records import User
 from orchestrator.ledger.people.users import sessions, users_by_digest
 from orchestrator.ledger.sweeps.index import SweepVersion, exact_version, known_sweeps
-from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.feeds import Feeds
+from orchestrator.web.limited_process import CheckLimits
 from orchestrator.web.rate_limits import FairQueue, RateLimit
-from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
+from orchestrator.web.read_cache import PEOPLE, KeptReports, ReadCache, SweepListCache
 from orchestrator.web.request_times import RequestTimes
 
 if TYPE_CHECKING:  # its packages are an extra
@@ -165,15 +165,20 @@ class AppState:
         with self.ledger() as ledger:
             return exact_version(ledger, sweep_id)
 
+    def changed(self, sweep_id: str) -> None:
+        """Show a change of a sweep by a user in the next answers."""
+        self.sweep_list.forget(sweep_id)
+        self.cache.clear(sweep_id)
+
     def _read(self, key: str, read: Callable[[Ledger], Result]) -> Result:
         def reading() -> Result:
             with self.ledger() as ledger:
                 return read(ledger)
 
-        return self.cache.get(key, reading)
+        return self.cache.get(key, reading, about=PEOPLE)
 
 
-def _state(request: Request) -> AppState:
+async def _state(request: Request) -> AppState:  # otherwise it would run in another thread
     state: AppState = request.app.state.shared
     return state
 

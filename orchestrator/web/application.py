@@ -30,7 +30,7 @@ from orchestrator.web import (
     trial_routes,
     user_routes,
 )
-from orchestrator.web.access import admitted
+from orchestrator.web.access import admit
 from orchestrator.web.app_state import AppState
 from orchestrator.web.http_errors import (
     BodyTooLarge,
@@ -82,10 +82,6 @@ CACHE_CONTROL = "private, no-cache"
 """A browser may store an answer with an entity tag, and must revalidate it."""
 
 
-def _admit(request: Request) -> None:
-    request.state.user = admitted(request)
-
-
 def application(state: AppState) -> ASGIApp:
     """Return the ASGI application of a server.
 
@@ -110,7 +106,7 @@ def build(state: AppState) -> FastAPI:
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
         max_body_size=MOST_BYTES,
-        dependencies=[Depends(_admit)],
+        dependencies=[Depends(admit)],
         generate_unique_id_function=lambda route: route.name,
         exception_handlers={
             Refusal: _for_browsers(http_errors.on_refusal),

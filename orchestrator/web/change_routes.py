@@ -258,7 +258,7 @@ def submit(app: App, user: SignedIn, body: Submit, key: Key = None) -> Submitted
 def stop(app: App, user: SignedIn, sweep_id: SweepId) -> Stopped:
     """Save every trial of a sweep and stop it until it is resumed."""
     stopped = app.backend.stop(sweep_id, asked=Asked(user.name, "stop", sweep_id))
-    app.cache.clear()
+    app.changed(sweep_id)
     return stopped
 
 
@@ -269,7 +269,7 @@ def stop_trial(
     """Save a trial and end it; its place goes to the next trial."""
     label = trial_label(trial_key(sweep_id, number, role))
     stopped = app.backend.stop(sweep_id, label, asked=Asked(user.name, "stop", sweep_id, {"trial": label}))
-    app.cache.clear()
+    app.changed(sweep_id)
     return stopped
 
 
@@ -281,7 +281,7 @@ def resume_trial(
     label = trial_label(trial_key(sweep_id, number, role))
     asked = Asked(user.name, "resume", sweep_id, {"trial": label})
     chosen = app.backend.resume(sweep_id, label, asked=asked)
-    app.cache.clear()
+    app.changed(sweep_id)
     return chosen
 
 
@@ -290,7 +290,7 @@ def try_setting(app: App, user: SignedIn, sweep_id: SweepId, body: TrySetting) -
     """Ask an unfinished sweep to try a setting next; the sampler completes what it leaves out."""
     asked = Asked(user.name, "try", sweep_id, {"params": body.params})
     answer = app.backend.try_setting(sweep_id, body.params, asked=asked)
-    app.cache.clear()
+    app.changed(sweep_id)
     return answer
 
 
@@ -301,7 +301,7 @@ def shelve(app: App, user: SignedIn, sweep_id: SweepId, body: ShelfBody) -> Stat
     A garbage collection on the machine of the service removes a deleted sweep.
     """
     answer = app.backend.shelve(sweep_id, body.shelf, actor=user.name)
-    app.cache.clear()
+    app.changed(sweep_id)
     return answer
 
 
@@ -309,7 +309,7 @@ def shelve(app: App, user: SignedIn, sweep_id: SweepId, body: ShelfBody) -> Stat
 def note_sweep(app: App, user: SignedIn, sweep_id: SweepId, body: NoteBody) -> Note:
     """Change the note, the tags or the mark of a sweep, in any state."""
     answer = app.backend.note(sweep_id, actor=user.name, **body.model_dump())
-    app.cache.clear()
+    app.changed(sweep_id)
     return answer
 
 
@@ -320,7 +320,7 @@ def note_trial(
     """Change the note, the tags or the mark of a trial, in any state."""
     label = trial_label(trial_key(sweep_id, number, role))
     answer = app.backend.note(sweep_id, label, actor=user.name, **body.model_dump())
-    app.cache.clear()
+    app.changed(sweep_id)
     return answer
 
 
@@ -331,7 +331,7 @@ def resume(app: App, user: SignedIn, sweep_id: SweepId) -> SweepSettings:
     _check_code(app, user, _found(app, sweep_id))
     asked = Asked(user.name, "resume", sweep_id)
     _, chosen = priorities.resume(sweep_id, asked=asked, root=app.workspace.paths.root)
-    app.cache.clear()
+    app.changed(sweep_id)
     return settings_row(sweep_id, chosen)
 
 
@@ -390,7 +390,7 @@ def set_priority(
         asked=Asked(user.name, "priority", sweep_id, changes),
         root=app.workspace.paths.root,
     )
-    app.cache.clear()
+    app.changed(sweep_id)
     response.headers["ETag"] = f'"{chosen.revision}"'
     return settings_row(sweep_id, chosen)
 

@@ -1,33 +1,17 @@
-"""Process that checks one untrusted file, replays a sweep or runs a query, with limits of time and memory.
+"""Checks of one untrusted file, replays of a sweep and queries, which `limited_process` runs with limits.
 
-    in   {"NAME": "value", ...}, the secret environment variables
-    in   {"name": ..., "text": ..., "profile": ..., "overrides": [...], "new": ..., "root": ..., "data": ...,
-          "plugins": ..., "owner": ..., "sizes": ..., "limits": {"cpu_seconds": ..., "memory_bytes": ...}}
-     or  {"replay": ..., "schedulers": [...], "workers": [...], "draws": ..., "root": ..., "data": ...,
-          "limits": ...}
-     or  {"sql": ..., "rows": ..., "root": ..., "data": ..., "limits": ...}
-    out  {"document": ..., "warnings": [...]}  or  {"plan": {...}}  or  {"report": {...}}
-     or  {"answer": {...}}
-     or  {"refusals": [{...}]}  or  {"exhausted": true}
-
-A few bytes can define a grid of 10^12 trials or endlessly nested mappings, so the cost of a check is unknown
-in advance. The process reads the ledger and writes nothing. It does not import the web framework, which would
-take longer than the check.
+It does not import the web framework, which would take longer than the check.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import resource
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from orchestrator import process_secrets
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.planning import planned
@@ -35,28 +19,13 @@ from orchestrator.config.networks import layers
 from orchestrator.config.strategy import SAMPLERS, SCHEDULERS, most_trials
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver.user_code import account_for, reader_for
-from orchestrator.errors import BadInput, NotAllowed, Refusal, Unfinished, from_documents, to_document
+from orchestrator.errors import BadInput, NotAllowed, from_documents, to_document
 from trainables.layers import LAYERS
 from trainables.registry import Registry
 from trainables.tasks import TASKS
 
 MOST_TRIALS = 100_000
 """Largest number of trials of a sweep from HTTP."""
-
-
-@dataclass(frozen=True)
-class CheckLimits:
-    """Resource limits of a check.
-
-    Attributes:
-        cpu_seconds: Processor time, including the imports.
-        memory_bytes: Written memory; memory that is only mapped does not count.
-        seconds: Wall-clock time; a process without memory may hang instead of ending.
-    """
-
-    cpu_seconds: int = 20
-    memory_bytes: int = 2 * 1024**3
-    seconds: float = 60.0
 
 
 def check_own(specification: SweepConfig, owner: str, *, plugins: bool) -> None:
@@ -148,33 +117,15 @@ def run_query(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"answer": asdict(answer)}
 
 
-def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
+def answer(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer to a request of `limited_process`.
+
+    Raises:
+        Refusal: The file or the request is wrong, or exceeds a limit.
+    """
     if "sql" in given:
         return run_query(given)
     return replay(given) if "replay" in given else check(given)
-
-
-def main() -> None:
-    """Answer the request on standard input."""
-    process_secrets.begin()
-    given = json.load(sys.stdin)
-    _limit(CheckLimits(**given["limits"]))
-    try:
-        answer = _answer(given)
-    except Unfinished:
-        answer = {"exhausted": True}
-    except Refusal as refusal:
-        answer = {"refusals": [to_document(one) for one in refusal.all()]}
-    json.dump(answer, sys.stdout)
-
-
-def _limit(limits: CheckLimits) -> None:
-    for kind, most in (
-        (resource.RLIMIT_CPU, limits.cpu_seconds),
-        (resource.RLIMIT_DATA, limits.memory_bytes),
-    ):
-        resource.setrlimit(kind, (most, most))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _loaded(given: Mapping[str, Any], folder: Path) -> LoadedSweep:
@@ -217,7 +168,3 @@ def _names(specification: SweepConfig) -> Iterator[tuple[str, Registry[Any], str
     yield "task", TASKS, specification.task
     for layer in layers(specification):
         yield "model.layer", LAYERS, layer
-
-
-if __name__ == "__main__":
-    main()

@@ -21,11 +21,12 @@ from orchestrator.client.answers import PlannedSweep, QueryAnswer, ReplayReport
 from orchestrator.client.http import decoded
 from orchestrator.config import from_document
 from orchestrator.errors import BadInput, TooManyRequests, from_documents, to_document
-from orchestrator.web import check_process
+from orchestrator.ledger.connect import database_file
+from orchestrator.web import limited_process
 from orchestrator.web.app_state import AppState
 from orchestrator.web.http_errors import RefusalParts
 
-_MODULE = check_process.__name__
+_MODULE = limited_process.__name__
 
 WAIT_SECONDS = 60.0
 """Longest time that a check waits in the queue."""
@@ -126,21 +127,24 @@ def queried(app: AppState, user: str, query: str, rows: int) -> QueryAnswer:
         TooManyRequests: Too many queries, file checks and replays of the user are waiting.
     """
     remedy = "Select fewer rows, or add conditions."
-    answer = _limited(app, {"sql": query, "rows": rows}, user, _over_limit(app, "query", remedy))
+    with app.ledger() as ledger:  # refuses a ledger that cannot be opened
+        file = str(database_file(ledger.address)) if ledger.is_file else None
+    given = {"sql": query, "rows": rows, "file": file}
+    answer = _limited(app, given, user, _over_limit(app, "query", remedy))
     if "refusals" in answer:
         raise from_documents(answer["refusals"])
     return decoded(QueryAnswer, answer["answer"])
 
 
 def _checked(app: AppState, sent: SentFile, owner: str, *, sizes: bool | None) -> Mapping[str, Any]:
-    """Return the answer of `check_process` to a file; without a plan if `sizes` is None."""
+    """Return the answer of `limited_process` to a file; without a plan if `sizes` is None."""
     given = {**vars(sent), "plugins": app.plugins, "owner": owner, "sizes": sizes}
     remedy = "Search fewer values, or nest them less."
     return _limited(app, given, owner, _over_limit(app, f"{sent.name}.yaml", remedy))
 
 
 def _limited(app: AppState, request: Mapping[str, Any], user: str, over_limit: BadInput) -> Mapping[str, Any]:
-    """Return the answer of `check_process` to a request, or raise `over_limit` if it exceeds a limit."""
+    """Return the answer of `limited_process` to a request, or raise `over_limit` if it exceeds a limit."""
     given = {
         **request,
         "root": str(app.workspace.paths.root),

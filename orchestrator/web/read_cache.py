@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -30,6 +31,10 @@ RENEWALS = 2
 
 MOST_ANSWERS = 128
 """Number of cached answers; the least recently used one is evicted."""
+
+
+PEOPLE = ""
+"""What an answer is about that no change of a sweep concerns: users, their sessions, owners of sweeps."""
 
 
 class _CachedAnswer:
@@ -82,7 +87,7 @@ class ReadCache:
             key: Key of the answer.
             read: Function that reads the ledger; its errors are not cached.
             fresh: Age in seconds up to which this answer is returned; the default of the cache if None.
-            about: ID of the sweep whose announced changes invalidate this answer.
+            about: ID of the sweep whose announced changes invalidate this answer, or `PEOPLE`.
             announces: ID of the sweep whose changes this answer announces: the cached answers about that
                 sweep are invalidated whenever this answer differs from the previous one.
             patience: Longest wait in seconds for a read of which an older answer exists; without a limit if
@@ -123,15 +128,29 @@ class ReadCache:
         except TimeoutError:
             return cast(Result, answer.value)
 
-    def clear(self) -> None:
-        """Remove every answer, so that users see their own changes at once."""
-        with self._lock:
-            self._answers.clear()
+    def lasts(self, key: Hashable, seconds: float) -> bool:
+        """Return True if the cached answer of a key stays fresh for some seconds, unless it is removed."""
+        answer = self._answers.get(key)
+        made_at = None if answer is None else answer.made_at
+        return made_at is not None and self._clock() + seconds - made_at < self._fresh
 
-    def _invalidate(self, about: str) -> None:
-        """Remove the answers about a sweep, including unfinished reads, which may lack the change."""
+    def clear(self, sweep_id: str | None = None) -> None:
+        """Remove the answers that a user's change may concern, so that users see their own changes at once.
+
+        Args:
+            sweep_id: ID of the changed sweep: answers about another sweep and about `PEOPLE` stay. If None,
+                every answer is removed.
+        """
+        if sweep_id is None:
+            with self._lock:
+                self._answers.clear()
+        else:
+            self._invalidate(None, sweep_id)
+
+    def _invalidate(self, *about: str | None) -> None:
+        """Remove the answers about some sweeps, including unfinished reads, which may lack the change."""
         with self._lock:
-            for key in [key for key, answer in self._answers.items() if answer.about == about]:
+            for key in [key for key, answer in self._answers.items() if answer.about in about]:
                 del self._answers[key]
 
 
@@ -183,34 +202,69 @@ class KeptReports:
             return kept
 
 
+@dataclass(frozen=True)
+class _KeptRow:
+    """Row of the sweep list.
+
+    Attributes:
+        version: Version of the sweep before it was read.
+        priority_class: Priority class of the sweep.
+        at: Time before it was read, by the clock of the cache.
+        found: The row.
+    """
+
+    version: SweepVersion
+    priority_class: str
+    at: float
+    found: Status
+
+    def is_valid(self, version: SweepVersion, priority_class: str, since: float) -> bool:
+        """Return True if the sweep would be read as this row; with a driver, if it was read after `since`."""
+        if (version, priority_class) != (self.version, self.priority_class):
+            return False
+        if self.found.driver is None:
+            return _is_settled(self.found)
+        return version.commits is not None and self.at > since
+
+
 class SweepListCache:
     """Thread-safe cache of the sweep list of one ledger; only sweeps that may have changed are read again.
 
     A ledger keeps every sweep, and each open page asks for all of them once a second. One query reads the
-    version of each sweep; a sweep that has ended is read once.
+    version of each sweep; a sweep that has ended is read once. A sweep with a driver is read after each
+    commit, and each second for its time left and for the end of its driver: a change of one sweep does not
+    read the others again.
+
+    Args:
+        clock: Monotonic clock in seconds.
+        fresh: Age in seconds up to which the row of a sweep with a driver is returned without a commit.
     """
 
-    def __init__(self) -> None:
-        self._settled: Mapping[str, tuple[SweepVersion, str, Status]] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic, fresh: float = FRESH_SECONDS) -> None:
+        self._clock, self._fresh = clock, fresh
+        self._kept: dict[str, _KeptRow] = {}
         self._lock = threading.Lock()
 
     def read(self, ledger: Ledger) -> list[Status]:
         """Return every sweep, the oldest first."""
         with self._lock:
-            classes, rows, settled = claims.priority_classes(ledger), [], {}
+            classes, kept = claims.priority_classes(ledger), {}
             for sweep_id, version in versions(ledger).items():
                 priority_class = classes.get(sweep_id, "normal")
-                cached = self._settled.get(sweep_id)
-                if cached is not None and cached[:2] == (version, priority_class):
-                    row = cached[2]
-                else:
+                row = self._kept.get(sweep_id)
+                began = self._clock()
+                if row is None or not row.is_valid(version, priority_class, began - self._fresh):
                     record, submission = ledger.sweep(sweep_id), submissions.submission(ledger, sweep_id)
-                    row = status.overview(ledger, record, submission, {sweep_id: priority_class})
-                if _is_settled(row):
-                    settled[sweep_id] = (version, priority_class, row)
-                rows.append(row)
-            self._settled = settled
-            return rows
+                    found = status.overview(ledger, record, submission, {sweep_id: priority_class})
+                    row = _KeptRow(version, priority_class, began, found)
+                kept[sweep_id] = row
+            self._kept = kept
+            return [row.found for row in kept.values()]
+
+    def forget(self, sweep_id: str) -> None:
+        """Read a sweep again the next time, because a user has changed it."""
+        with self._lock:
+            self._kept.pop(sweep_id, None)
 
 
 def _is_settled(row: Status) -> bool:

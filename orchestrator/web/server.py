@@ -138,7 +138,10 @@ def answering(state: AppState, listening: Listening) -> Iterator[str]:
     """
     preflight.check_paths(state.workspace.paths)
     state.workspace.paths.create()
-    with running(application(state), listening, on_shutdown=state.feeds.close) as address:
+    with (
+        state.workspace.keeping_ledgers(),
+        running(application(state), listening, on_shutdown=state.feeds.close) as address,
+    ):
         yield address
 
 

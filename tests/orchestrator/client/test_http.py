@@ -25,8 +25,8 @@ from orchestrator.errors import BadInput, Busy, Exit, NoServer, NotFound, exit_o
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.shelf import shelve
 from orchestrator.ledger.sweeps.index import known_sweeps
-from orchestrator.web.check_process import CheckLimits
 from orchestrator.web.file_checks import WAIT_SECONDS
+from orchestrator.web.limited_process import CheckLimits
 from tests import sweeps
 from tests.orchestrator.cli.screens import terminal
 from tests.orchestrator.ledger.examples import create_sweep, trial_record, writer

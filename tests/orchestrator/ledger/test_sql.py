@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.errors import BadInput
-from orchestrator.ledger import sql
+from orchestrator.ledger import sql, sql_source
+from orchestrator.ledger.connect import database_file
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.sql import MOST_CHARACTERS, MOST_ROWS, VIEWS, selected
+from orchestrator.ledger.sql import MOST_CHARACTERS, MOST_ROWS, VIEWS
+from orchestrator.ledger.sql_source import selected
 from orchestrator.ledger.tables import METADATA
 from tests import sweeps
 
@@ -219,7 +222,7 @@ def test_a_file_that_is_read_may_be_written_by_others(sqlite_url: str, tmp_path:
 def test_too_many_rows_are_not_copied(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sql, "MOST_COPIED", 10)
+    monkeypatch.setattr(sql_source, "MOST_COPIED", 10)
     ledger = Ledger.open(postgres_url)
     sweeps.fill(ledger, tmp_path)
     with pytest.raises(BadInput, match="must read tables of at most 10 rows on PostgreSQL"):
@@ -229,9 +232,9 @@ def test_too_many_rows_are_not_copied(
 
 
 def test_no_view_reads_a_table_with_secrets(filled: Ledger) -> None:
-    connection = sql._opened(filled, "SELECT 1")
-    readable = sql._readable(connection)
-    connection.close()
+    source = database_file(filled.address) if filled.is_file else sql_source.empty_copy()
+    with closing(sql._opened(source)) as connection:
+        readable = sql.readable_columns(connection)
     tables = {table for table, _ in readable.columns} - VIEWS.keys()
     assert not tables & secret_tables()
     assert tables <= METADATA.tables.keys() | {"json_each"}

@@ -13,8 +13,9 @@ import pytest
 from orchestrator.api.templates import EXAMPLE, EXAMPLE_NAME
 from orchestrator.web import file_checks
 from orchestrator.web.app_state import CHECKS_WAITING, AppState
-from orchestrator.web.check_process import MOST_TRIALS, CheckLimits
+from orchestrator.web.check_process import MOST_TRIALS
 from orchestrator.web.http_errors import MEDIA_TYPE
+from orchestrator.web.limited_process import CheckLimits
 from orchestrator.web.rate_limits import FairQueue
 from orchestrator.web.server import Listening, answering
 from tests.orchestrator.web.server import FILE, Client

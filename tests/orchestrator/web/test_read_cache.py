@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fastapi import Request
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
 
 from orchestrator.api.priorities import move
 from orchestrator.api.status import changes
 from orchestrator.api.workspace import Workspace
+from orchestrator.client.answers import Status
 from orchestrator.errors import NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.web import event_routes, sweep_routes, trial_routes
+from orchestrator.web.access import admit
 from orchestrator.web.app_state import AppState
-from orchestrator.web.read_cache import KeptReports, ReadCache, SweepListCache
+from orchestrator.web.read_cache import PEOPLE, KeptReports, ReadCache, SweepListCache
 from tests import sweeps
 from tests.orchestrator.ledger.examples import create_sweep
-from tests.orchestrator.web.server import order
+from tests.orchestrator.web.server import Client, order
 
 SWEEPS = 40
 """Sweeps that have ended, besides the one of `tests.sweeps`."""
@@ -41,7 +46,8 @@ def state(tmp_path: Path) -> AppState:
     for number in range(SWEEPS):
         create_sweep(ledger, replace(record, id=f"copy-{number:08d}", state="COMPLETE"))
     ledger.close()
-    return AppState(Workspace.at(root), cache=ReadCache(lambda: 0.0, fresh=0.0))
+    cache, sweep_list = ReadCache(lambda: 0.0, fresh=0.0), SweepListCache(fresh=0.0)
+    return AppState(Workspace.at(root), cache=cache, sweep_list=sweep_list)
 
 
 @contextmanager
@@ -93,6 +99,47 @@ def test_an_old_answer_is_kept_while_its_version_is_the_same() -> None:
     assert not versions
 
 
+def test_a_change_of_a_sweep_leaves_answers_about_other_sweeps_and_about_people() -> None:
+    """Otherwise each note would let the service read every user, sweep and curve again."""
+    cache, reads = ReadCache(lambda: 0.0), list[str]()
+    about = {"users": PEOPLE, "sweeps": None, "status of a": "a", "status of b": "b"}
+
+    def look() -> list[str]:
+        reads.clear()
+        for key, what in about.items():
+            cache.get(key, lambda key=key: reads.append(key), about=what)  # type: ignore[misc]
+        return list(reads)
+
+    assert look() == list(about)
+    assert not look()
+    cache.clear("a")
+    assert look() == ["sweeps", "status of a"]
+    cache.clear()
+    assert look() == list(about)
+
+
+def test_a_sweep_with_a_driver_is_read_again_after_a_commit_a_change_or_a_second(state: AppState) -> None:
+    seconds = [0.0]
+    rows = SweepListCache(lambda: seconds[0])
+    with state.ledger() as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        lease.writer.set_sweep_state("RUNNING")
+
+        def row() -> Status:
+            return next(found for found in rows.read(ledger) if found.id == sweeps.SWEEP_ID)
+
+        first = row()
+        seconds[0] = 0.9
+        assert row() is first
+        seconds[0] = 1.0
+        second = row()
+        assert second is not first, "its time left has changed"
+        lease.writer.add_trial(sweeps.trial(50, "WAITING", value=None, best_step=None, step=0))
+        third = row()
+        assert (first.trials.get("WAITING", 0), third.trials["WAITING"]) == (0, 1)
+        rows.forget(sweeps.SWEEP_ID)
+        assert row() is not third
+
+
 def test_the_table_of_trials_is_read_again_after_every_commit(state: AppState) -> None:
     """Also while a driver has the sweep: each commit of a SQLite ledger counts."""
     with state.ledger() as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
@@ -102,6 +149,37 @@ def test_the_table_of_trials_is_read_again_after_every_commit(state: AppState) -
         lease.writer.add_trial(waiting)
         later = trial_routes._table(state, sweeps.SWEEP_ID, metrics=False)
     assert [len(table.rows) for table in (first, later)] == [8, 9]
+
+
+def test_requests_in_turn_open_no_ledger(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    open_ledger = Ledger.open
+
+    def count_opened(url: str, **options: Any) -> Ledger:
+        opened.append(url)
+        return open_ledger(url, **options)
+
+    client.get(f"/sweeps/{sweeps.SWEEP_ID}/trials")
+    monkeypatch.setattr(Ledger, "open", count_opened)
+    for _ in range(3):
+        client.get(f"/sweeps/{sweeps.SWEEP_ID}/trials")
+    assert not opened
+
+
+def test_a_request_with_cached_users_is_admitted_without_another_thread(client: Client) -> None:
+    state = AppState(client.workspace)
+    scope = {
+        "type": "http",
+        "app": SimpleNamespace(state=SimpleNamespace(shared=state)),
+        "route": SimpleNamespace(name="show_sweep"),
+        "path_params": {"sweep_id": sweeps.SWEEP_ID},
+        "headers": [(b"authorization", b"Bearer " + client.tokens["vera"].encode())],
+    }
+    asyncio.run(admit(Request(scope)))  # reads the users and the owners of sweeps
+    request = Request(scope)
+    with pytest.raises(StopIteration):  # the end of the coroutine, which has waited for nothing
+        admit(request).send(None)
+    assert request.state.user.name == "vera"
 
 
 def test_an_error_of_a_read_in_the_background_reaches_the_reader() -> None:
