@@ -6,19 +6,21 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console as RichConsole
-from rich.table import Column, Table
-from rich.text import Text
-
-from orchestrator.client.answers import Status
+from orchestrator import output
+from orchestrator.client.statuses import Status
 from orchestrator.errors import counted
 from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.ledger.sweeps.standing import BestTrial
-from orchestrator.output import Console
+from orchestrator.output import write
 from orchestrator.report.words import TitledTable, duration, number, setting
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from orchestrator.output import Console
 
 _WIDE = 120
 """Columns of a terminal with room for the task and the time of day."""
@@ -32,12 +34,12 @@ _UNLIMITED = 10_000
 
 def print_line(line: str) -> None:
     """Print a line as it is, without wrapping, markup or colours."""
-    Console(soft_wrap=True, highlight=False).print(line, markup=False)
+    write(f"{line.expandtabs()}\n")
 
 
 def print_json(value: Any) -> None:
     """Print plain values as JSON, with every character that is not ASCII escaped."""
-    Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
+    output.Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
 
 
 def print_answer(answer: Any, line: str, *, as_json: bool) -> None:
@@ -62,7 +64,7 @@ def submitted(sweep_id: str, *, is_added: bool) -> str:
 def print_warnings(warnings: Sequence[str]) -> None:
     """Print what may surprise the owner of a sweep to standard error."""
     for text in warnings:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {text}", markup=False)
+        output.Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {text}", markup=False)
 
 
 def deliverer(sweep_id: str) -> str:
@@ -119,7 +121,9 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
         listed: The sweeps, in this order.
         console: Where to print; standard output if None.
     """
-    console = console or Console()
+    from rich.table import Column, Table
+
+    console = console or output.Console()
     if not console.is_terminal:
         console.width = _UNLIMITED
     is_wide = console.width >= _WIDE
@@ -169,6 +173,8 @@ def _marks(entry: Note | Status) -> str:
 
 def print_tables(tables: Sequence[TitledTable], console: RichConsole) -> None:
     """Print tables with aligned columns."""
+    from rich.text import Text
+
     for table in tables:
         columns = [
             [cell.ljust(max(map(len, cells))) for cell in cells]

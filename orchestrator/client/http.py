@@ -21,16 +21,13 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
-from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, Backend
+from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, URL, Backend
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
 from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
 from orchestrator.text_file import read_text, shown
-
-URL = "SWEEP_URL"
-"""Environment variable with the URL of a remote service. `--root` and `--here` override it."""
 
 TOKEN = "SWEEP_TOKEN"
 """Environment variable with the token that `sweep user add` has printed."""
