@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -121,29 +122,63 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
         listed: The sweeps, in this order.
         console: Where to print; standard output if None.
     """
+    if console is None and not sys.stdout.isatty():
+        rows = _rows(listed, is_wide=True, is_terminal=False)
+        lengths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (
+                cell.rjust(length) if name == "best" else cell.ljust(length)
+                for name, cell, length in zip(rows[0], row, lengths, strict=True)
+            )
+            print_line("  ".join(cells).rstrip())
+        return
     from rich.table import Column, Table
 
     console = console or output.Console()
     if not console.is_terminal:
         console.width = _UNLIMITED
-    is_wide = console.width >= _WIDE
-    has_best = any(entry.best is not None for entry in listed)
+    header, *rows = _rows(listed, is_wide=console.width >= _WIDE, is_terminal=console.is_terminal)
     columns = [
-        Column("sweep", no_wrap=True),
-        Column("state", no_wrap=True),
-        *([Column("owner", overflow="fold")] if any(entry.owner for entry in listed) else []),
-        *([Column("task", overflow="fold")] if is_wide else []),
-        Column("trials"),
-        *([Column("best", no_wrap=True, justify="right")] if has_best else []),
-        *([Column("left", no_wrap=True)] if any(entry.time_left is not None for entry in listed) else []),
-        *([Column("started", no_wrap=True)] if is_wide or not has_best else []),
-        *([Column("tags", overflow="fold")] if any(_marks(entry) for entry in listed) else []),
+        Column(
+            name,
+            no_wrap=name in {"sweep", "state", "best", "left", "started"},
+            overflow="fold" if name in {"owner", "task", "tags"} else "ellipsis",
+            justify="right" if name == "best" else "left",
+        )
+        for name in header
     ]
-    day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _rows(listed: Sequence[Status], *, is_wide: bool, is_terminal: bool) -> list[list[str]]:
+    """Return the header of the table of sweeps and its rows, without the columns that no sweep fills.
+
+    Args:
+        listed: The sweeps, in this order.
+        is_wide: Whether there is room for the task and the time of day.
+        is_terminal: Whether to shorten long IDs.
+    """
+    has_best = any(entry.best is not None for entry in listed)
+    shown = {
+        "sweep": True,
+        "state": True,
+        "owner": any(entry.owner for entry in listed),
+        "task": is_wide,
+        "trials": True,
+        "best": has_best,
+        "left": any(entry.time_left is not None for entry in listed),
+        "started": is_wide or not has_best,
+        "tags": any(_marks(entry) for entry in listed),
+    }
+    day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
+    header = [name for name, is_shown in shown.items() if is_shown]
+    rows = [header]
     for entry in listed:
         cells = {
-            "sweep": shortened(entry.id) if console.is_terminal else entry.id,
+            "sweep": shortened(entry.id) if is_terminal else entry.id,
             "state": entry.state,
             "owner": entry.owner or "",
             "task": entry.task,
@@ -153,8 +188,8 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
             "started": time.strftime(day, time.localtime(entry.created_at)),
             "tags": _marks(entry),
         }
-        table.add_row(*(cells[str(column.header)] for column in columns))
-    console.print(table)
+        rows.append([cells[name] for name in header])
+    return rows
 
 
 def note_lines(note: Note | None) -> list[str]:
