@@ -24,13 +24,13 @@ from orchestrator.api.local import LocalBackend
 from orchestrator.api.trial import Trial
 from orchestrator.client.answers import (
     ComparedSweeps,
-    DetailedStatus,
     Stopped,
     SweepAnalysis,
     SweepAnswer,
     TriedNext,
 )
 from orchestrator.client.protocol import URL, Backend
+from orchestrator.client.statuses import DetailedStatus
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Run
 from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS

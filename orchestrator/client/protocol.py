@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from orchestrator.client.statuses import DetailedStatus, Status
 from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:  # 40 dataclasses, for which `list` would wait
         ComparedSweeps,
         CostRow,
         Deletion,
-        DetailedStatus,
         DiskUse,
         LearningCurves,
         LiveSweep,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # 40 dataclasses, for which `list` would wait
         QuotaRow,
         ReplayReport,
         ReportRow,
-        Status,
         Stopped,
         Submitted,
         SweepAnalysis,
