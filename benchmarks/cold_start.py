@@ -1,13 +1,13 @@
 """Cold start of a tiny sweep, beside bare Ray that starts and ends, and its processes as a picture.
 
-    python -m benchmarks.cold_start [--times 5] [--empty] [--picture docs/benchmarks/cold-start.svg]
+    python -m benchmarks.cold_start [--times 5] [--empty] [--against TREE] [--picture cold-start.svg]
 
 The network of `benchmarks.warm`: 8 trials of 400 steps, two at a time, from the command to its exit, with a
 Ray of its own, the report, the evaluation on test and the delivery to MLflow. Bare Ray is a process that
-starts Ray with as many processors, and ends it. They take turns in one run. The figures are seconds of wall
-and, summed over all processes that a run starts, of CPU. Compiled programs are kept from one run to the next,
-unless `--empty` is given. The picture has a bar for each process, darker where it uses more CPU, and the
-times that the ledger records.
+starts Ray with as many processors, and ends it. They take turns in one run; `--against` runs the sweep of
+another checkout too. The figures are seconds of wall and, summed over all processes that a run starts, of
+CPU. Compiled programs are kept from one run to the next, unless `--empty` is given. The picture has a bar for
+each process, darker where it uses more CPU, and the times that the ledger records.
 """
 
 from __future__ import annotations
@@ -85,19 +85,22 @@ class Run:
         return sum(process.cpu for process in self.processes.values())
 
 
-def measured(command: Sequence[str], variables: Mapping[str, str], ledger: Path | None = None) -> Run:
+def measured(
+    command: Sequence[str], variables: Mapping[str, str], ledger: Path | None = None, tree: Path = ROOT
+) -> Run:
     """Run a command, and note ten times a second which of its processes use how much CPU.
 
     Args:
         command: The command.
         variables: Further environment variables.
         ledger: Database of the sweep that it runs, or None.
+        tree: Checkout in which it runs.
     """
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     environment = {**os.environ, **variables, MARK: mark}
     known, processes = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}, {}  # noqa: PTH208
     began, at = time.monotonic(), time.time()
-    with subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL) as started:
+    with subprocess.Popen(command, env=environment, cwd=tree, stdout=subprocess.DEVNULL) as started:
         while started.poll() is None:
             _sample(mark, time.monotonic() - began, known, processes)
             time.sleep(SAMPLE_SECONDS)
@@ -146,12 +149,13 @@ def named(words: Sequence[str]) -> str:
     return Path(script.split(" ")[0]).name
 
 
-def sweep(compilations: Path, folder: Path) -> Run:
-    """Run the tiny sweep in an empty folder; compiled programs come from another."""
+def sweep(compilations: Path, folder: Path, tree: Path = ROOT) -> Run:
+    """Run the tiny sweep of a checkout in an empty folder; compiled programs come from another."""
+    folder.mkdir()
     file = folder / "tiny.yaml"
     file.write_text(SPACE)
     variables = {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(tree),
         "SWEEP_RUNTIME": str(folder / "run"),
         "SWEEP_RAY_LINGER": "0",
         "JAX_COMPILATION_CACHE_DIR": str(compilations),
@@ -159,12 +163,13 @@ def sweep(compilations: Path, folder: Path) -> Run:
     }
     places = ["--root", str(folder / "mlruns"), "--data", str(compilations.parent / "data")]
     command = [sys.executable, "-m", "orchestrator.sweep", str(file), *places, "--here"]
-    return measured(command, variables, folder / "mlruns" / "sweeps.db")
+    return measured(command, variables, folder / "mlruns" / "sweeps.db", tree)
 
 
 def bare(folder: Path) -> Run:
     """Start Ray and end it."""
-    return measured([sys.executable, "-c", BARE], {"RAY_TMPDIR": str(folder)})
+    folder.mkdir()
+    return measured([sys.executable, "-c", BARE], {"RAY_TMPDIR": str(folder), "RAY_AUTH_MODE": "disabled"})
 
 
 def picture(run: Run, least: float = 0.3) -> str:
@@ -222,30 +227,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--empty", action="store_true", help="empty the compiled programs before each run")
+    parser.add_argument("--against", type=Path, help="another checkout, to compare with")
     parser.add_argument("--picture", type=Path, help="file for the timeline of the last run")
     options = parser.parse_args(arguments)
-    bares, sweeps = [], []
+    trees = {"tiny sweep": ROOT, **({str(options.against): options.against} if options.against else {})}
+    runs: dict[str, list[Run]] = {"bare Ray": [], **{name: [] for name in trees}}
     with tempfile.TemporaryDirectory(prefix="cold-") as place:
+        folder = Path(place)
         if not options.empty:
-            (Path(place) / "first").mkdir()
-            sweep(Path(place) / "kept", Path(place) / "first")
+            sweep(folder / "kept", folder / "first")
         for number in range(options.times):
-            folder = Path(place) / str(number)
-            folder.mkdir()
-            bares.append(bare(folder))
-            sweeps.append(sweep(folder / "kept" if options.empty else Path(place) / "kept", folder))
-            one, other = bares[-1], sweeps[-1]
-            print(f"bare {one.wall:.1f} ({one.cpu:.1f}) sweep {other.wall:.1f} ({other.cpu:.1f})", flush=True)
+            runs["bare Ray"].append(bare(folder / f"bare-{number}"))
+            for index, (name, tree) in enumerate(trees.items()):
+                kept = folder / (f"kept-{number}-{index}" if options.empty else "kept")
+                runs[name].append(sweep(kept, folder / f"{number}-{index}", tree))
+            print(
+                {name: f"{each[-1].wall:.1f} ({each[-1].cpu:.1f})" for name, each in runs.items()}, flush=True
+            )
     print(f"\n{len(os.sched_getaffinity(0))} processors, load at the end {os.getloadavg()[0]:.1f}\n")
-    print(line(["", "wall, s", "CPU, s"]) + "\n|---|---|---|")
-    for name, runs in (("bare Ray", bares), ("tiny sweep", sweeps)):
-        print(line([name, spread([run.wall for run in runs]), spread([run.cpu for run in runs])]))
-    ratios = [(of.wall / to.wall, of.cpu / to.cpu) for of, to in zip(sweeps, bares, strict=True)]
-    print(line(["ratio", spread([wall for wall, _ in ratios]), spread([cpu for _, cpu in ratios])]))
-    for name in MARKS:
-        print(line([name, spread([run.marks[name] for run in sweeps]), ""]))
+    print(line(["", *runs]) + "\n" + line(["---"] * (1 + len(runs))))
+    print(line(["wall, s", *(spread([run.wall for run in each]) for each in runs.values())]))
+    print(line(["CPU, s", *(spread([run.cpu for run in each]) for each in runs.values())]))
+    for kind in ("wall", "cpu"):
+        ratios = [
+            [getattr(run, kind) / getattr(to, kind) for run, to in zip(each, runs["bare Ray"], strict=True)]
+            for each in runs.values()
+        ]
+        print(line([f"{kind}, ratio to bare Ray", *map(spread, ratios)]))
+    for mark in MARKS:
+        print(line([mark, "", *(spread([run.marks[mark] for run in runs[name]]) for name in trees)]))
     if options.picture:
-        options.picture.write_text(picture(sweeps[-1]), encoding="utf-8")
+        options.picture.write_text(picture(runs["tiny sweep"][-1]), encoding="utf-8")
 
 
 if __name__ == "__main__":
