@@ -1,13 +1,14 @@
 """Cold start of a tiny sweep, beside bare Ray that starts and ends, and its processes as a picture.
 
-    python -m benchmarks.cold_start [--times 5] [--empty] [--against TREE] [--picture cold-start.svg]
+    python -m benchmarks.cold_start [--times 5] [--empty] [--function] [--against TREE] [--picture cold-start.svg]
 
 The network of `benchmarks.warm`: 8 trials of 400 steps, two at a time, from the command to its exit, with a
 Ray of its own, the report, the evaluation on test and the delivery to MLflow. Bare Ray is a process that
 starts Ray with as many processors, and ends it. They take turns in one run; `--against` runs the sweep of
 another checkout too. The figures are seconds of wall and, summed over all processes that a run starts, of
 CPU. Compiled programs are kept from one run to the next, unless `--empty` is given. The picture has a bar for
-each process, darker where it uses more CPU, and the times that the ledger records.
+each process, darker where it uses more CPU, and the times that the ledger records. `--function` sweeps the
+function of `benchmarks.warm` instead, which compiles nothing and has no test split.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.timing import line
-from benchmarks.warm import SPACE
+from benchmarks.warm import FUNCTION, FUNCTION_SPACE, SPACE
 
 ROOT = Path(__file__).parents[1]
 BARE = "import ray; ray.init(num_cpus=2, include_dashboard=False); ray.shutdown()"
 TICK = os.sysconf("SC_CLK_TCK")
 SAMPLE_SECONDS = 0.1
-MARK = "COLD_START_RUN"
-"""Environment variable by which a run knows the processes that it has started."""
+MARK = "RAY_COLD_START_RUN"
+"""Environment variable by which a run knows its processes; Ray's head keeps only those of such a name."""
 
 MARKS = {
     "entered": "select created_at from sweep",
@@ -110,7 +111,11 @@ def measured(
     marks: dict[str, float] = {}
     if ledger is not None:
         with closing(sqlite3.connect(ledger)) as database:
-            marks = {name: database.execute(query).fetchone()[0] - at for name, query in MARKS.items()}
+            marks = {
+                name: found[0] - at
+                for name, query in MARKS.items()
+                if (found := database.execute(query).fetchone())[0] is not None
+            }
     return Run(wall, {pid: each for pid, each in processes.items() if each.used}, marks)
 
 
@@ -149,11 +154,12 @@ def named(words: Sequence[str]) -> str:
     return Path(script.split(" ")[0]).name
 
 
-def sweep(compilations: Path, folder: Path, tree: Path = ROOT) -> Run:
+def sweep(compilations: Path, folder: Path, tree: Path = ROOT, *, is_function: bool = False) -> Run:
     """Run the tiny sweep of a checkout in an empty folder; compiled programs come from another."""
     folder.mkdir()
     file = folder / "tiny.yaml"
-    file.write_text(SPACE)
+    file.write_text(FUNCTION_SPACE if is_function else SPACE)
+    (folder / "train.py").write_text(FUNCTION)
     variables = {
         "PYTHONPATH": str(tree),
         "SWEEP_RUNTIME": str(folder / "run"),
@@ -227,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--empty", action="store_true", help="empty the compiled programs before each run")
+    parser.add_argument("--function", action="store_true", help="sweep a function instead of a network")
     parser.add_argument("--against", type=Path, help="another checkout, to compare with")
     parser.add_argument("--picture", type=Path, help="file for the timeline of the last run")
     options = parser.parse_args(arguments)
@@ -234,13 +241,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs: dict[str, list[Run]] = {"bare Ray": [], **{name: [] for name in trees}}
     with tempfile.TemporaryDirectory(prefix="cold-") as place:
         folder = Path(place)
-        if not options.empty:
+        if not options.empty and not options.function:
             sweep(folder / "kept", folder / "first")
         for number in range(options.times):
             runs["bare Ray"].append(bare(folder / f"bare-{number}"))
             for index, (name, tree) in enumerate(trees.items()):
                 kept = folder / (f"kept-{number}-{index}" if options.empty else "kept")
-                runs[name].append(sweep(kept, folder / f"{number}-{index}", tree))
+                runs[name].append(
+                    sweep(kept, folder / f"{number}-{index}", tree, is_function=options.function)
+                )
             print(
                 {name: f"{each[-1].wall:.1f} ({each[-1].cpu:.1f})" for name, each in runs.items()}, flush=True
             )
@@ -254,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for each in runs.values()
         ]
         print(line([f"{kind}, ratio to bare Ray", *map(spread, ratios)]))
-    for mark in MARKS:
+    for mark in runs["tiny sweep"][-1].marks:
         print(line([mark, "", *(spread([run.marks[mark] for run in runs[name]]) for name in trees)]))
     if options.picture:
         options.picture.write_text(picture(runs["tiny sweep"][-1]), encoding="utf-8")
