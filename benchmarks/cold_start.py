@@ -1,6 +1,6 @@
 """Cold start of a tiny sweep, beside bare Ray that starts and ends, and its processes as a picture.
 
-    python -m benchmarks.cold_start [--times 5] [--empty] [--function] [--against TREE] [--picture cold-start.svg]
+    python -m benchmarks.cold_start [--times 5] [--empty] [--function] [--against TREE] [--picture FILE.svg]
 
 The network of `benchmarks.warm`: 8 trials of 400 steps, two at a time, from the command to its exit, with a
 Ray of its own, the report, the evaluation on test and the delivery to MLflow. Bare Ray is a process that
