@@ -25,7 +25,7 @@ from orchestrator.errors import DISK_FULL, BadInput, Exit, NoSpace, Refusal, exi
 from orchestrator.json_log import LogLine
 
 if TYPE_CHECKING:
-    from orchestrator.console import Console
+    from orchestrator.console import Console as Console
 
 CLOSED = 128 + signal.SIGPIPE
 """Exit code of a command whose reader has gone: that of a program which SIGPIPE has ended in a shell."""
@@ -57,6 +57,8 @@ def escaped(text: str) -> str:
 
 def write(text: str) -> None:
     """Print a text at once, without wrapping, markup or colours."""
+    if sys.stdout is None:  # the process was started without it
+        return
     sys.stdout.write(escaped(text))
     sys.stdout.flush()
 

@@ -122,7 +122,7 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
         listed: The sweeps, in this order.
         console: Where to print; standard output if None.
     """
-    if console is None and not sys.stdout.isatty():
+    if console is None and (sys.stdout is None or not sys.stdout.isatty()):
         rows = _rows(listed, is_wide=True, is_terminal=False)
         lengths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
