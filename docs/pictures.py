@@ -25,7 +25,8 @@ from selenium import webdriver
 from orchestrator import Progress
 from orchestrator.api.local import LocalBackend
 from orchestrator.cli.frame import frame
-from orchestrator.client.answers import DetailedStatus, LiveSweep, MlflowRun, QueuedSweep, RunningTrial
+from orchestrator.client.answers import LiveSweep, QueuedSweep, RunningTrial
+from orchestrator.client.statuses import DetailedStatus, MlflowRun
 from orchestrator.ledger.sweeps.lease import Lease
 from tests import sweeps
 from tests.end_to_end import browser

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from orchestrator.api.serving import serve, submit
     from orchestrator.api.status import status, sweeps
     from orchestrator.api.trial import Trial
-    from orchestrator.client.answers import Status
+    from orchestrator.client.statuses import Status
     from orchestrator.driver.log import Observer
     from orchestrator.session.board import Progress
 

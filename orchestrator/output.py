@@ -16,17 +16,16 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterable
+from importlib import import_module
 from io import BufferedWriter, TextIOWrapper
-from typing import Any, TextIO
-
-import rich.console
-from rich.console import ConsoleOptions, RenderableType
-from rich.segment import Segment
+from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator import json_log
 from orchestrator.errors import DISK_FULL, BadInput, Exit, NoSpace, Refusal, exit_of
 from orchestrator.json_log import LogLine
+
+if TYPE_CHECKING:
+    from orchestrator.console import Console as Console
 
 CLOSED = 128 + signal.SIGPIPE
 """Exit code of a command whose reader has gone: that of a program which SIGPIPE has ended in a shell."""
@@ -39,6 +38,17 @@ _EXECUTED = re.compile(
 )
 
 
+def __getattr__(name: str) -> Any:
+    """Import the console when it is first used: a verb that prints plain lines must not wait for rich."""
+    if name != "Console":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _console()
+
+
+def _console() -> type[Console]:
+    return import_module("orchestrator.console").Console
+
+
 def escaped(text: str) -> str:
     """Return a text with its control characters escaped, which could move the cursor or hide other text."""
     lines = text.replace("\r\n", "\n")
@@ -47,6 +57,8 @@ def escaped(text: str) -> str:
 
 def write(text: str) -> None:
     """Print a text at once, without wrapping, markup or colours."""
+    if sys.stdout is None:  # the process was started without it
+        return
     sys.stdout.write(escaped(text))
     sys.stdout.flush()
 
@@ -62,21 +74,6 @@ def write_raw(text: str) -> None:
         raise BadInput("--raw", "must write to a file or a pipe", "a terminal", remedy)
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-class Console(rich.console.Console):
-    """A console that escapes control characters, except those of rich's own styles."""
-
-    def print(self, *objects: Any, **options: Any) -> None:
-        """Print objects, and escape some characters that rich would drop."""
-        shown = (escaped(one) if isinstance(one, str) else one for one in objects)
-        super().print(*shown, **{"emoji": False, **options})  # rich would draw the name :train: as a train
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of the output, including cells of tables and lines of displays."""
-        for segment in super().render(renderable, options):
-            text, style, control = segment
-            yield segment if control else Segment(escaped(text), style)
 
 
 class _Output(io.FileIO):
@@ -149,7 +146,7 @@ def print_error(line: str) -> None:
     if json_log.is_json():
         json_log.log(LogLine(line, "error"), logging.ERROR)
         return
-    Console(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
+    _console()(stderr=True, soft_wrap=True, highlight=False).print(line, style="red", markup=False)
 
 
 def print_refusal(error: Refusal | OSError) -> int:

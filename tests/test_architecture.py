@@ -21,7 +21,7 @@ DOORS = {
     "mlflow": ("orchestrator/tracking/",),
     "sqlalchemy": ("orchestrator/ledger/", "orchestrator/upkeep/recovery.py"),
     "alembic": ("orchestrator/ledger/",),
-    "rich": ("orchestrator/cli/", "orchestrator/output.py", "orchestrator/report/terminal.py"),
+    "rich": ("orchestrator/cli/", "orchestrator/console.py", "orchestrator/report/terminal.py"),
     "typer": ("orchestrator/cli/",),
     "tqdm": ("orchestrator/api/local_sweep.py",),
     "ruamel": ("orchestrator/config/yaml_reader.py",),

@@ -8,47 +8,14 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
-from orchestrator import api
+from orchestrator import api, client
 from orchestrator.api import status
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import (
-    AddedUser,
-    AttemptRow,
-    Changes,
-    CheckpointRow,
-    ComparedSweeps,
-    CostRow,
-    Deletion,
-    DetailedStatus,
-    DiskUse,
-    EvaluationRow,
-    ImportanceRow,
-    LearningCurves,
-    LiveSweep,
-    LogPart,
-    Norm,
-    NoticeTarget,
-    PlannedSweep,
-    Pool,
-    QueryAnswer,
-    QueuedSweep,
-    QuotaRow,
-    ReplayReport,
-    ReportRow,
-    Status,
-    Stopped,
-    Submitted,
-    SweepAnalysis,
-    SweepAnswer,
-    SweepSettings,
-    TrialDocument,
-    TrialRow,
-    TriedNext,
-)
 from orchestrator.client.names import check_word, no_trial, one_of
 from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, Backend
+from orchestrator.client.statuses import DetailedStatus, Status
 from orchestrator.driver.detached import last_lines
 from orchestrator.errors import BadInput, Busy, WrongState
 from orchestrator.ledger.holder import Holder
@@ -76,6 +43,35 @@ from orchestrator.ledger.sweeps.records import (
 )
 from orchestrator.sharing.pool_rows import UNIT, Owner
 from orchestrator.text_file import read_text, shown
+
+if TYPE_CHECKING:  # 40 dataclasses, for which `list` would wait
+    from orchestrator.client.answers import (
+        AddedUser,
+        Changes,
+        ComparedSweeps,
+        CostRow,
+        Deletion,
+        DiskUse,
+        LearningCurves,
+        LiveSweep,
+        LogPart,
+        NoticeTarget,
+        PlannedSweep,
+        Pool,
+        QueryAnswer,
+        QueuedSweep,
+        QuotaRow,
+        ReplayReport,
+        ReportRow,
+        Stopped,
+        Submitted,
+        SweepAnalysis,
+        SweepAnswer,
+        SweepSettings,
+        TrialDocument,
+        TrialRow,
+        TriedNext,
+    )
 
 Row = TypeVar("Row")
 
@@ -141,14 +137,16 @@ class LocalBackend(Backend):
             evaluations = [row for row in ledger.evaluations(sweep.id) if row.trial_key == found.key]
             mlflow = status.mlflow_run(ledger, sweep.id, sweep.task, found.key, self.workspace)
             note = note_of(ledger, found.key)
-        return TrialDocument(
+        return client.answers.TrialDocument(
             trial=trial_row(found.record),
             seed=found.record.seed,
-            attempts=[_row(AttemptRow, attempt) for attempt in history.attempts],
+            attempts=[_row(client.answers.AttemptRow, attempt) for attempt in history.attempts],
             checkpoints=[
-                _row(CheckpointRow, saved) for saved in history.checkpoints if not found.is_empty(saved)
+                _row(client.answers.CheckpointRow, saved)
+                for saved in history.checkpoints
+                if not found.is_empty(saved)
             ],
-            evaluations=[_row(EvaluationRow, evaluation) for evaluation in evaluations],
+            evaluations=[_row(client.answers.EvaluationRow, evaluation) for evaluation in evaluations],
             last_report=report_row(last) if last else None,
             shown_metrics=[name for name in last.metrics if name not in unshown] if last else [],
             reports=len(history.reports),
@@ -193,17 +191,17 @@ class LocalBackend(Backend):
             if driver is not None and not driver.detached:
                 progress = self.status(sweep_id).progress
                 note = f"{progress.settled} of {progress.wanted} trials have ended"
-                return LogPart(0, 0, 0, "", note, is_over)
+                return client.answers.LogPart(0, 0, 0, "", note, is_over)
         file = self.workspace.paths.driver_log(sweep_id)
         if not file.exists():
-            return LogPart(0, 0, 0, "", note, is_over)
+            return client.answers.LogPart(0, 0, 0, "", note, is_over)
         part = log_part(file, last_lines(file) if start is None else start, length)
-        return LogPart(part.start, part.end, part.size, part.text, note, is_over)
+        return client.answers.LogPart(part.start, part.end, part.size, part.text, note, is_over)
 
     def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
         found = api.trial.Trial.named(trial, root=self._root)
         file = self.workspace.paths.log(found.record.sweep_id, found.key)
-        return log_part(file, start, length) if file.exists() else LogPart(0, 0, 0, "")
+        return log_part(file, start, length) if file.exists() else client.answers.LogPart(0, 0, 0, "")
 
     def curves(
         self,
@@ -225,9 +223,9 @@ class LocalBackend(Backend):
     def analysis(self, sweep: str) -> SweepAnalysis:
         as_of = time.time()
         found = self._findings(sweep).analysis()
-        norms = [Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
-        importances = [_row(ImportanceRow, importance) for importance in found.importances]
-        return SweepAnalysis(
+        norms = [client.answers.Norm(name, finite(points)) for name, points in sorted(found.norms.items())]
+        importances = [_row(client.answers.ImportanceRow, importance) for importance in found.importances]
+        return client.answers.SweepAnalysis(
             importances,
             found.spent.parts(),
             found.best,
@@ -253,7 +251,7 @@ class LocalBackend(Backend):
     def sql(self, query: str, *, rows: int = SQL_ROWS) -> QueryAnswer:
         """Read the ledger by one SELECT of SQLite."""
         with self.workspace.ledger() as ledger:
-            return QueryAnswer(*selected(ledger, query, rows))
+            return client.answers.QueryAnswer(*selected(ledger, query, rows))
 
     def report(self, sweep: str) -> bytes:
         return self._found(sweep).write_report().html.read_bytes()
@@ -294,7 +292,7 @@ class LocalBackend(Backend):
             driver = holder(ledger, sweep_id)
             if trial is not None:
                 key = _ask_about(ledger, sweep_id, trial, "stop", asked)
-                return Stopped(sweep_id, str(driver) if driver else None, key)
+                return client.answers.Stopped(sweep_id, str(driver) if driver else None, key)
             submission = submissions.submission(ledger, sweep_id)
             _check_unfinished(ledger.sweep(sweep_id), submission)
             if driver is None and (submission is None or submission.state not in {"QUEUED", "STARTED"}):
@@ -302,7 +300,7 @@ class LocalBackend(Backend):
                 remedy = "`status` shows the state of a sweep."
                 raise WrongState(sweep_id, "must be running to be stopped", state, remedy)
             ask_to_stop(ledger, sweep_id, asked=asked or Asked(COMMAND_LINE, "stop", sweep_id))
-        return Stopped(sweep_id, str(driver) if driver else None)
+        return client.answers.Stopped(sweep_id, str(driver) if driver else None)
 
     def try_setting(self, sweep: str, params: Mapping[str, Any], *, asked: Asked | None = None) -> TriedNext:
         """Ask an unfinished sweep to try a setting next.
@@ -317,7 +315,7 @@ class LocalBackend(Backend):
             given, waiting = found.to_try(ledger, params)
             entry = asked or Asked(COMMAND_LINE, "try", found.id, {"params": given})
             ask_to_try(ledger, found.id, given, entry)
-        return TriedNext(found.id, given, waiting)
+        return client.answers.TriedNext(found.id, given, waiting)
 
     def note(
         self,
@@ -449,7 +447,7 @@ class LocalBackend(Backend):
 
     def add_user(self, name: str, role: str = "member", *, days: float = DAYS) -> AddedUser:
         added, token = api.user_admin.add(name, role, days=days, root=self._root)
-        return AddedUser(**asdict(added), token=token)
+        return client.answers.AddedUser(**asdict(added), token=token)
 
     def revoke_user(self, name: str) -> User:
         return api.user_admin.revoke(name, root=self._root)
@@ -558,35 +556,37 @@ def log_part(file: Path, start: int, length: int) -> LogPart:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(content, final=len(content) < 4 or begin + len(content) >= size)
     end = begin + len(content) - len(decoder.getstate()[0])
-    return LogPart(begin, end, size, text)
+    return client.answers.LogPart(begin, end, size, text)
 
 
 def trial_row(record: TrialRecord) -> TrialRow:
     """Return the answer about a trial of a table."""
-    return _row(TrialRow, record)
+    return _row(client.answers.TrialRow, record)
 
 
 def report_row(record: ReportRecord) -> ReportRow:
     """Return the answer about a report."""
-    return ReportRow(record.trial_key, record.step, record.at, finite(record.metrics))
+    return client.answers.ReportRow(record.trial_key, record.step, record.at, finite(record.metrics))
 
 
 def settings_row(sweep_id: str, chosen: QueueSettings) -> SweepSettings:
     """Return the answer about the settings of a sweep."""
     weight = chosen.weight / UNIT
-    return SweepSettings(sweep_id, chosen.priority_class, weight, chosen.paused, chosen.revision)
+    row = (chosen.priority_class, weight, chosen.paused, chosen.revision)
+    return client.answers.SweepSettings(sweep_id, *row)
 
 
 def quota_row(owner: Owner) -> QuotaRow:
     """Return the answer about the weight and the quotas of an owner."""
     used = owner.week_gpu_seconds / 3600.0
     share = owner.most_share / UNIT
-    return QuotaRow(owner.name, owner.weight / UNIT, share, owner.most_gpu_hours, used, owner.most_sweeps)
+    limits = (share, owner.most_gpu_hours, used, owner.most_sweeps)
+    return client.answers.QuotaRow(owner.name, owner.weight / UNIT, *limits)
 
 
 def _submitted(submitted: tuple[submissions.Submission, bool], warnings: Sequence[str] = ()) -> Submitted:
     submission, added = submitted
-    return Submitted(submission.sweep_id, submission.state, added, warnings)
+    return client.answers.Submitted(submission.sweep_id, submission.state, added, warnings)
 
 
 def _row(kind: type[Row], record: object) -> Row:

@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
+from orchestrator import client
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
 from orchestrator.api.trial import Trial
 from orchestrator.client.answers import (
     ComparedSweeps,
-    DetailedStatus,
     Stopped,
     SweepAnalysis,
     SweepAnswer,
     TriedNext,
 )
-from orchestrator.client.http import URL, HttpBackend
-from orchestrator.client.protocol import Backend
+from orchestrator.client.protocol import URL, Backend
+from orchestrator.client.statuses import DetailedStatus
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Run
 from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS
@@ -149,7 +149,7 @@ class Sweep(LoadedSweep):
         if url is not None and root is not None:
             raise BadInput("root", "must be left out if a URL is given", str(root), "Leave one of them out.")
         address = url or (os.environ.get(URL) if root is None else None)
-        return LocalBackend(root, data) if address is None else HttpBackend(address, token)
+        return LocalBackend(root, data) if address is None else client.http.HttpBackend(address, token)
 
     def status(self) -> DetailedStatus:
         """Return the answer of `Backend.status`: the state, the driver, the progress and the failures.

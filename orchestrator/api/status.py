@@ -11,17 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator import config
+from orchestrator import client, config
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import (
+from orchestrator.client.names import no_sweeps, one_of
+from orchestrator.client.statuses import (
     AgainCommands,
-    Changes,
     DetailedStatus,
     DriverRestart,
     MlflowRun,
     Status,
 )
-from orchestrator.client.names import no_sweeps, one_of
 from orchestrator.errors import Exit, counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit
@@ -314,7 +313,7 @@ def mlflow_run(ledger: Ledger, sweep_id: str, task: str, run: str, workspace: Wo
     return MlflowRun(task, run_id, f"{server.rstrip('/')}/#/runs/{run_id}" if is_page else None)
 
 
-def changes(name: str, *, root: str | Path | None = None) -> Changes:
+def changes(name: str, *, root: str | Path | None = None) -> client.answers.Changes:
     """Return the differences of a sweep from the previous one of the same file and profile.
 
     Args:
@@ -336,8 +335,8 @@ def changes(name: str, *, root: str | Path | None = None) -> Changes:
         own = document(ledger, sweep_id)
         previous = earlier_of_file(ledger, sweep_id, own)
         if previous is None:
-            return Changes(None, ())
-        return Changes(previous, tuple(differences(document(ledger, previous), own)))
+            return client.answers.Changes(None, ())
+        return client.answers.Changes(previous, tuple(differences(document(ledger, previous), own)))
 
 
 def _row(

@@ -18,7 +18,8 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from orchestrator.accounts import files_closed
 from orchestrator.cli.options import OF_THIS_MACHINE
-from orchestrator.client.http import URL
+from orchestrator.cli.typer_private import check_values_lightly
+from orchestrator.client.protocol import URL
 from orchestrator.errors import BadInput, Exit, Refusal
 from orchestrator.output import print_error, print_refusal
 from orchestrator.process_secrets import redacted
@@ -164,6 +165,7 @@ def _completed_verb() -> str | None:
 
 def build(verbs: Iterable[str]) -> typer.Typer:
     """Return the application with these verbs."""
+    check_values_lightly()
     app = typer.Typer(
         name="sweep",
         help="Hyperparameter sweeps for long-sequence models. `sweep FILE` is short for `sweep run FILE`.",

@@ -21,9 +21,10 @@ from orchestrator.cli.frame import frame
 from orchestrator.client.answers import LiveSweep
 from orchestrator.client.following import follow as follow_sweep
 from orchestrator.client.protocol import Backend
+from orchestrator.console import Console
 from orchestrator.driver.log import Display, Observer
 from orchestrator.errors import Exit, Refusal
-from orchestrator.output import Console, write
+from orchestrator.output import write
 from orchestrator.session.board import Progress
 
 REDRAWS_PER_SECOND = 4

@@ -6,12 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from importlib import import_module
 from textwrap import wrap
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.live_view import shown_live
+from orchestrator import output
 from orchestrator.cli.options import (
     Json,
     Plain,
@@ -33,14 +34,17 @@ from orchestrator.cli.printing import (
     settings_line,
     undelivered,
 )
-from orchestrator.client.answers import DetailedStatus, DiskUse, LogPart, QueuedSweep
 from orchestrator.driver.log import describe
 from orchestrator.errors import BadInput, counted
 from orchestrator.ledger.sweeps.records import sweep_id_of
-from orchestrator.output import Console, write, write_raw
+from orchestrator.output import write, write_raw
 from orchestrator.placeholders import plain
 from orchestrator.report.words import brief, duration, gibibytes, number, numbers, used
 from orchestrator.storage.paths import DEFAULT_ROOT
+
+if TYPE_CHECKING:
+    from orchestrator.client.answers import DiskUse, LogPart, QueuedSweep
+    from orchestrator.client.statuses import DetailedStatus
 
 _LOOK_SECONDS = 2.0
 _HEADER = ("", "owner", "class", "share", "running", "wanted", "starts")
@@ -119,7 +123,9 @@ def status(
     backend = backend_of(server, root)
     now = backend.status(sweep)
     if watch and not as_json:
-        with shown_live(lambda: backend.live(now.id), plain=plain) as show:
+        # The live display imports as much of rich as all other verbs that look import in all.
+        live_view = import_module("orchestrator.cli.live_view")
+        with live_view.shown_live(lambda: backend.live(now.id), plain=plain) as show:
             while show is not None and now.driver is not None:
                 time.sleep(_LOOK_SECONDS)
                 now = backend.status(now.id)
@@ -281,7 +287,7 @@ def logs(
     if found.nodes:
         nodes = ", ".join(found.nodes)
         line = f"The attempts on {nodes} come from the ledger; the logs on those machines hold tracebacks."
-        Console(stderr=True, soft_wrap=True).print(line, markup=False)
+        output.Console(stderr=True, soft_wrap=True).print(line, markup=False)
 
 
 def _print_log(read: Callable[[int], LogPart], part: LogPart, print_text: Callable[[str], None]) -> None:
@@ -312,7 +318,7 @@ def queue(root: Root = DEFAULT_ROOT, as_json: Json = False, server: Server = Non
     if not entries:
         print_line("No sweep is running or queued.")
         return
-    for line in table(entries, Console().width, time.time()):
+    for line in table(entries, output.Console().width, time.time()):
         print_line(line)
 
 

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.client.http import URL, HttpBackend
-from orchestrator.client.protocol import Backend
+from orchestrator import client
+from orchestrator.client.protocol import URL, Backend
 from orchestrator.errors import BadInput
 
 _FOLDERS = "Folders"
@@ -80,7 +80,7 @@ Key = Annotated[
 def backend_of(server: str | None, root: Path) -> Backend:
     """Return the service at a URL, or else the ledger of this machine."""
     if server is not None:
-        return HttpBackend(server)
+        return client.http.HttpBackend(server)
     from orchestrator.api.local import LocalBackend
 
     return LocalBackend(root)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console as RichConsole
-from rich.table import Column, Table
-from rich.text import Text
-
-from orchestrator.client.answers import Status
+from orchestrator import output
+from orchestrator.client.statuses import Status
 from orchestrator.errors import counted
 from orchestrator.ledger.people.user_records import Note
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
 from orchestrator.ledger.sweeps.standing import BestTrial
-from orchestrator.output import Console
+from orchestrator.output import write
 from orchestrator.report.words import TitledTable, duration, number, setting
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from orchestrator.output import Console
 
 _WIDE = 120
 """Columns of a terminal with room for the task and the time of day."""
@@ -32,12 +35,12 @@ _UNLIMITED = 10_000
 
 def print_line(line: str) -> None:
     """Print a line as it is, without wrapping, markup or colours."""
-    Console(soft_wrap=True, highlight=False).print(line, markup=False)
+    write(f"{line.expandtabs()}\n")
 
 
 def print_json(value: Any) -> None:
     """Print plain values as JSON, with every character that is not ASCII escaped."""
-    Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
+    output.Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)
 
 
 def print_answer(answer: Any, line: str, *, as_json: bool) -> None:
@@ -62,7 +65,7 @@ def submitted(sweep_id: str, *, is_added: bool) -> str:
 def print_warnings(warnings: Sequence[str]) -> None:
     """Print what may surprise the owner of a sweep to standard error."""
     for text in warnings:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {text}", markup=False)
+        output.Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {text}", markup=False)
 
 
 def deliverer(sweep_id: str) -> str:
@@ -119,27 +122,63 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
         listed: The sweeps, in this order.
         console: Where to print; standard output if None.
     """
-    console = console or Console()
+    if console is None and (sys.stdout is None or not sys.stdout.isatty()):
+        rows = _rows(listed, is_wide=True, is_terminal=False)
+        lengths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (
+                cell.rjust(length) if name == "best" else cell.ljust(length)
+                for name, cell, length in zip(rows[0], row, lengths, strict=True)
+            )
+            print_line("  ".join(cells).rstrip())
+        return
+    from rich.table import Column, Table
+
+    console = console or output.Console()
     if not console.is_terminal:
         console.width = _UNLIMITED
-    is_wide = console.width >= _WIDE
-    has_best = any(entry.best is not None for entry in listed)
+    header, *rows = _rows(listed, is_wide=console.width >= _WIDE, is_terminal=console.is_terminal)
     columns = [
-        Column("sweep", no_wrap=True),
-        Column("state", no_wrap=True),
-        *([Column("owner", overflow="fold")] if any(entry.owner for entry in listed) else []),
-        *([Column("task", overflow="fold")] if is_wide else []),
-        Column("trials"),
-        *([Column("best", no_wrap=True, justify="right")] if has_best else []),
-        *([Column("left", no_wrap=True)] if any(entry.time_left is not None for entry in listed) else []),
-        *([Column("started", no_wrap=True)] if is_wide or not has_best else []),
-        *([Column("tags", overflow="fold")] if any(_marks(entry) for entry in listed) else []),
+        Column(
+            name,
+            no_wrap=name in {"sweep", "state", "best", "left", "started"},
+            overflow="fold" if name in {"owner", "task", "tags"} else "ellipsis",
+            justify="right" if name == "best" else "left",
+        )
+        for name in header
     ]
-    day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
     table = Table(*columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _rows(listed: Sequence[Status], *, is_wide: bool, is_terminal: bool) -> list[list[str]]:
+    """Return the header of the table of sweeps and its rows, without the columns that no sweep fills.
+
+    Args:
+        listed: The sweeps, in this order.
+        is_wide: Whether there is room for the task and the time of day.
+        is_terminal: Whether to shorten long IDs.
+    """
+    has_best = any(entry.best is not None for entry in listed)
+    shown = {
+        "sweep": True,
+        "state": True,
+        "owner": any(entry.owner for entry in listed),
+        "task": is_wide,
+        "trials": True,
+        "best": has_best,
+        "left": any(entry.time_left is not None for entry in listed),
+        "started": is_wide or not has_best,
+        "tags": any(_marks(entry) for entry in listed),
+    }
+    day = "%Y-%m-%d %H:%M" if is_wide else "%Y-%m-%d"
+    header = [name for name, is_shown in shown.items() if is_shown]
+    rows = [header]
     for entry in listed:
         cells = {
-            "sweep": shortened(entry.id) if console.is_terminal else entry.id,
+            "sweep": shortened(entry.id) if is_terminal else entry.id,
             "state": entry.state,
             "owner": entry.owner or "",
             "task": entry.task,
@@ -149,8 +188,8 @@ def print_sweeps(listed: Sequence[Status], console: Console | None = None) -> No
             "started": time.strftime(day, time.localtime(entry.created_at)),
             "tags": _marks(entry),
         }
-        table.add_row(*(cells[str(column.header)] for column in columns))
-    console.print(table)
+        rows.append([cells[name] for name in header])
+    return rows
 
 
 def note_lines(note: Note | None) -> list[str]:
@@ -169,6 +208,8 @@ def _marks(entry: Note | Status) -> str:
 
 def print_tables(tables: Sequence[TitledTable], console: RichConsole) -> None:
     """Print tables with aligned columns."""
+    from rich.text import Text
+
     for table in tables:
         columns = [
             [cell.ljust(max(map(len, cells))) for cell in cells]

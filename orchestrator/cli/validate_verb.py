@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from orchestrator import client
 from orchestrator.cli.options import EXECUTION, Data, Json, Root, Server
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.cli.run_options import File, Overrides, Profile
-from orchestrator.client.http import HttpBackend
 from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 
 
@@ -41,7 +41,7 @@ def validate(
     """
     name, changed = profile or "auto", overrides or ()
     if server is not None:
-        plan = HttpBackend(server).validate(file, profile=name, overrides=changed)
+        plan = client.http.HttpBackend(server).validate(file, profile=name, overrides=changed)
     else:
         from orchestrator.api.planning import planned_file
 

@@ -21,6 +21,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
+from orchestrator.client import answers
 from orchestrator.client.protocol import Backend
 from orchestrator.errors import Refusal, to_document
 
@@ -111,7 +112,7 @@ def _tool(method: Callable[..., Any], limiter: CapacityLimiter) -> Callable[...,
             first, *more = map(to_document, refusal.all())
             return _result({**first, **({"more": more} if more else {})}, is_error=True)
 
-    hints = {**get_type_hints(method), "return": CallToolResult}
+    hints = {**get_type_hints(method, {**vars(answers), **method.__globals__}), "return": CallToolResult}
     given = inspect.signature(method).parameters.values()
     parameters = [one.replace(annotation=hints[one.name]) for one in given]
     call.__signature__ = inspect.Signature(parameters, return_annotation=CallToolResult)  # type: ignore[attr-defined]

@@ -21,16 +21,14 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from orchestrator.client import answers
 from orchestrator.client.answers import LogPart, Submitted
 from orchestrator.client.names import check_word, key_named, no_sweeps, no_trial, one_of
-from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, Backend
+from orchestrator.client.protocol import CURVE_POINTS, CURVES, DAYS, LOG_BYTES, SQL_ROWS, URL, Backend
+from orchestrator.client.statuses import DetailedStatus, Status
 from orchestrator.errors import BadInput, NoServer, NotFound, Refusal, from_documents
 from orchestrator.ledger.people.user_records import ROLES, AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.ledger.sweeps.records import is_confirmation, sweep_id_of, trial_label
 from orchestrator.sharing.pool_rows import CLASSES
 from orchestrator.text_file import read_text, shown
-
-URL = "SWEEP_URL"
-"""Environment variable with the URL of a remote service. `--root` and `--here` override it."""
 
 TOKEN = "SWEEP_TOKEN"
 """Environment variable with the token that `sweep user add` has printed."""
@@ -86,17 +84,17 @@ class ApiBackend(Backend):
         task: str | None = None,
         since: float | None = None,
         archived: bool = False,
-    ) -> Sequence[answers.Status]:
+    ) -> Sequence[Status]:
         """The sweeps that satisfy every given condition, the oldest first."""
         given = {"tag": tag, "task": task, "since": since, "archived": "only" if archived else None}
         return self._listed({name: value for name, value in given.items() if value is not None})
 
-    def _listed(self, wanted: Mapping[str, Any]) -> Sequence[answers.Status]:
+    def _listed(self, wanted: Mapping[str, Any]) -> Sequence[Status]:
         query = urlencode({"descending": "false", **wanted})
-        return self._pages(f"/sweeps?{query}", "sweeps", answers.Status)
+        return self._pages(f"/sweeps?{query}", "sweeps", Status)
 
-    def status(self, sweep: str | None = None) -> answers.DetailedStatus:
-        return decoded(answers.DetailedStatus, self.call("GET", self._sweep(sweep)))
+    def status(self, sweep: str | None = None) -> DetailedStatus:
+        return decoded(DetailedStatus, self.call("GET", self._sweep(sweep)))
 
     def live(self, sweep: str | None = None) -> answers.LiveSweep:
         return decoded(answers.LiveSweep, self.call("GET", f"{self._sweep(sweep)}/live"))
@@ -273,8 +271,8 @@ class ApiBackend(Backend):
         body = {name: value for name, value in given.items() if value not in (None, [])}
         return decoded(Note, self.call("PATCH", path, body))
 
-    def shelve(self, sweep: str, shelf: Shelf | None) -> answers.Status:
-        return decoded(answers.Status, self.call("PUT", f"{self._sweep(sweep)}/shelf", {"shelf": shelf}))
+    def shelve(self, sweep: str, shelf: Shelf | None) -> Status:
+        return decoded(Status, self.call("PUT", f"{self._sweep(sweep)}/shelf", {"shelf": shelf}))
 
     def deletion(self, sweep: str) -> answers.Deletion:
         return decoded(answers.Deletion, self.call("GET", f"{self._sweep(sweep)}/deletion"))
@@ -426,7 +424,7 @@ class ApiBackend(Backend):
         """Return the IDs of the sweeps that contain a text, the oldest first."""
         given = {"descending": "false", "archived": "any"}
         query = urlencode({**given, "name": part[:200]} if part else given)
-        return [row.id for row in self._pages(f"/sweeps?{query}", "sweeps", answers.Status)]
+        return [row.id for row in self._pages(f"/sweeps?{query}", "sweeps", Status)]
 
     def _trial(self, name: str, below: str = "", **query: int) -> str:
         """Return the path of a trial."""

@@ -14,39 +14,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from orchestrator.client.answers import (
-    AddedUser,
-    Changes,
-    ComparedSweeps,
-    CostRow,
-    Deletion,
-    DetailedStatus,
-    DiskUse,
-    LearningCurves,
-    LiveSweep,
-    LogPart,
-    NoticeTarget,
-    PlannedSweep,
-    Pool,
-    QueryAnswer,
-    QueuedSweep,
-    QuotaRow,
-    ReplayReport,
-    ReportRow,
-    Status,
-    Stopped,
-    Submitted,
-    SweepAnalysis,
-    SweepAnswer,
-    SweepSettings,
-    TrialDocument,
-    TrialRow,
-    TriedNext,
-)
+from orchestrator.client.statuses import DetailedStatus, Status
 from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.sweeps.pareto import ParetoFront
+
+if TYPE_CHECKING:  # 40 dataclasses, for which `list` would wait
+    from orchestrator.client.answers import (
+        AddedUser,
+        Changes,
+        ComparedSweeps,
+        CostRow,
+        Deletion,
+        DiskUse,
+        LearningCurves,
+        LiveSweep,
+        LogPart,
+        NoticeTarget,
+        PlannedSweep,
+        Pool,
+        QueryAnswer,
+        QueuedSweep,
+        QuotaRow,
+        ReplayReport,
+        ReportRow,
+        Stopped,
+        Submitted,
+        SweepAnalysis,
+        SweepAnswer,
+        SweepSettings,
+        TrialDocument,
+        TrialRow,
+        TriedNext,
+    )
+
+URL = "SWEEP_URL"
+"""Environment variable with the URL of a remote service. `--root` and `--here` override it."""
 
 DAYS = 90.0
 """Days that a token is valid by default."""

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
@@ -33,6 +35,8 @@ from orchestrator.ledger.sweeps.records import (
     TrialRecord,
 )
 from orchestrator.ledger.sweeps.selection import ranked, violations_of
+from orchestrator.machines.head import Head
+from orchestrator.machines.idle_timeout import warm_seconds
 from orchestrator.process_secrets import redacted
 from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
 from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
@@ -49,6 +53,7 @@ from orchestrator.tracking import events
 from orchestrator.training import evaluation
 from orchestrator.upkeep.deletions import deleting
 from orchestrator.upkeep.orphans import own
+from trainables.cost import Cost
 from trainables.data.task import Signature
 
 Result = TypeVar("Result")
@@ -65,18 +70,20 @@ CODE_SECONDS = 2.0
 
 
 @contextmanager
-def connected(leased: LeasedSweep) -> Iterator[ExitStack]:
-    """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
+def connected(leased: LeasedSweep, head: Head | None) -> Iterator[ExitStack]:
+    """Connect to the cluster of RAY_ADDRESS, or to the Ray that drivers share on this machine.
+
+    Args:
+        leased: Leased sweep.
+        head: Head of this machine's Ray, which the caller has joined; None for a cluster.
 
     Yields:
         A stack of callbacks that run before the cluster is left.
 
     Raises:
-        NoCluster: The cluster or the Ray of this machine cannot be joined, or Ray does not start.
+        NoCluster: The cluster or the Ray of this machine cannot be joined.
     """
-    ray = cluster.connected(
-        leased.run.hardware, _code_to_send(leased), needs_gpu=leased.sweep.resources.gpu > 0
-    )
+    ray = cluster.connected(leased.run.hardware, _code_to_send(leased), head=head)
     with ExitStack() as stack:
         died = leased.shutdown.interruptible(lambda: stack.enter_context(ray))
         stack.enter_context(leased.shutdown.unless(died))
@@ -287,11 +294,14 @@ def _obey_stop_request(leased: LeasedSweep) -> None:
         leased.shutdown.request(reason_of(asker))
 
 
-def count_work(leased: LeasedSweep, signature: Signature) -> None:
-    """Count the work of a training step of the best static choices, and record it among the sweep's facts.
+def count_work(leased: LeasedSweep, signature: Signature) -> Callable[[], None]:
+    """Begin to count the work of a training step of the best static choices, beside what the caller does.
 
     Choices that an earlier driver counted are not counted again. A failure is only reported, because no
     result depends on the count.
+
+    Returns:
+        A function that waits for the count, and records it among the sweep's facts.
     """
     record = sweep_rows.record_of(leased)
     choices = _choices(leased, record)
@@ -305,14 +315,44 @@ def count_work(leased: LeasedSweep, signature: Signature) -> None:
         for choice, name in names.items()
     }
     compilations = str(leased.run.paths.compilations)
+
+    def count() -> Mapping[str, Cost]:
+        return cluster.work(settings, signature, compilations) if settings else {}
+
+    # New processes compile side by side. A warm one is quick, and better left to the evaluation, which it
+    # has compiled already.
+    found = count if warm_seconds(0.0) else _begun(count)
+    return partial(_record_work, leased, choices, known, names, found)
+
+
+def _begun(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Run `work` in a thread; return a function that waits for its result and raises its error."""
+    answer: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
+            answer.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return answer.result
+
+
+def _record_work(
+    leased: LeasedSweep,
+    choices: Mapping[Hashable, Sequence[TrialRecord]],
+    known: Mapping[str, Mapping[str, Any]],
+    names: Mapping[Hashable, str],
+    count: Callable[[], Mapping[str, Cost]],
+) -> None:
+    """Record the answer of `count`, the work of the choices in `names`, beside that of the `known` ones."""
     try:
-        found = leased.shutdown.interruptible(
-            lambda: cluster.work(settings, signature, compilations) if settings else {},
-            partial(_obey_stop_request, leased),
-        )
-    except Exception as error:  # noqa: BLE001 - described above
+        found = leased.shutdown.interruptible(count, partial(_obey_stop_request, leased))
+    except Exception as error:  # noqa: BLE001 - described at `count_work`
         leased.observer.say(f"The FLOPs of a training step could not be counted: {redacted(str(error))}")
         return
+    record = sweep_rows.record_of(leased)
     new = {choice: found[name] for choice, name in names.items()}
     entries = [
         {

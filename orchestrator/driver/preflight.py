@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from orchestrator import storage
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver.user_code import account_for, check_code, opened_as
 from orchestrator.errors import BadInput, Refusal, check_all
@@ -23,7 +24,6 @@ from orchestrator.ledger.sweeps.records import UNFINISHED_TRIAL, SweepRecord
 from orchestrator.machines import hardware
 from orchestrator.machines.hardware import Hardware
 from orchestrator.schedule import environment
-from orchestrator.storage import store
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import address
 from trainables.data.task import Signature, Source
@@ -202,7 +202,7 @@ def check_paths(paths: Paths, sweep_id: str | None = None) -> None:
     parse(paths.ledger_url)
     address.check(paths.tracking_uri)
     if paths.store:
-        store.check(paths.store)
+        storage.store.check(paths.store)
     if paths.root.exists():
         _refuse_foreign(paths.root)
     for folder in _folders(paths, sweep_id):
@@ -246,7 +246,9 @@ def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
     """
     unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
     rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]
-    if rows and not any(store.holds(paths, ledger.id, sweep_id, row.trial_key, row.path) for row in rows):
+    if rows and not any(
+        storage.store.holds(paths, ledger.id, sweep_id, row.trial_key, row.path) for row in rows
+    ):
         raise BadInput(
             f"checkpoints of {sweep_id}",
             "must be on this machine or in the shared store",

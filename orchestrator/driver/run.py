@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
+from importlib import import_module
 
 from orchestrator import process_secrets
 from orchestrator.accounts import files_closed
@@ -15,6 +18,8 @@ from orchestrator.driver.log import Observer
 from orchestrator.driver.preflight import check_warmup, check_widths
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace, counted
+from orchestrator.machines.head import Head
+from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment
 from orchestrator.storage.store import outage_of
 from orchestrator.tracking.shipper import Shipper
@@ -76,20 +81,47 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
                 return leased.sweep.id, sweep_rows.exit_code(leased)
             sweep_rows.resume(leased)
             environment.prepare(run.paths.token)
-            # Ray, Optuna and plotly take seconds to import, so they are imported after every check.
-            from orchestrator.driver import execution
+            with ExitStack() as of_ray:
+                head = _started_beside_imports(leased, of_ray)
+                # Ray, Optuna and plotly take seconds to import, so they are imported after every check.
+                from orchestrator.driver import execution
 
-            with execution.connected(leased) as leaving:
+                leaving = of_ray.enter_context(execution.connected(leased, head))
                 slotted = execution.with_slots(leased)
                 sweep_rows.record_resources(leased, slotted)
                 stopped, engines = execution.run_session(leased, slotted, curves, shipper.nudge, leaving)
                 if stopped is None or stopped.state == "COMPLETE":
+                    record_work = None if data is None else execution.count_work(leased, data.signature)
                     if sweep.evaluates_test:
                         execution.evaluate_test(leased, engines)
-                    if data is not None:
-                        execution.count_work(leased, data.signature)
+                    if record_work is not None:
+                        record_work()
             return leased.sweep.id, execution.conclude(leased, stopped)
         return leased.sweep.id, Exit.RESUMABLE
+
+
+def _started_beside_imports(leased: LeasedSweep, leaving: ExitStack) -> Head | None:
+    """Start or join the Ray of this machine, while a thread imports what a driver needs with it.
+
+    Ray's processes mostly wait for one another while they start, and that takes longer than the imports.
+
+    Args:
+        leased: Leased sweep.
+        leaving: Leaves this Ray at its end.
+
+    Returns:
+        The head of this Ray; None if RAY_ADDRESS names a cluster.
+
+    Raises:
+        NoCluster: The Ray of this machine cannot be used, or does not start.
+    """
+    # The import statement of the main thread waits for this one, and raises its error again.
+    threading.Thread(target=import_module, args=["orchestrator.driver.execution"], daemon=True).start()
+    if os.environ.get("RAY_ADDRESS"):
+        return None
+    needs_gpu = leased.sweep.resources.gpu > 0
+    ray = joined(leased.run.hardware, environment.of_head(), needs_gpu=needs_gpu)
+    return leased.shutdown.interruptible(lambda: leaving.enter_context(ray))
 
 
 def _load_data(leased: LeasedSweep) -> TaskData | None:

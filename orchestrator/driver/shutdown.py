@@ -249,6 +249,7 @@ def exit_at_once(code: int) -> NoReturn:
     for name in SIGNALS:
         signal.signal(name, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # its reader has gone
-            stream.flush()
+        if stream is not None:  # as of a process that was started without it
+            with suppress(OSError, ValueError):  # its reader has gone
+                stream.flush()
     os._exit(code)

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from filelock import FileLock
 from sqlalchemy import URL, RowMapping, Table, select
 
 from orchestrator.ledger.backup import row_folder
@@ -59,6 +58,8 @@ def keeping(ledger: Ledger) -> Iterator[None]:
     if not ledger.is_file:
         yield
         return
+    from filelock import FileLock  # commands that only read take no lock
+
     folder = row_folder(ledger.address, SUBMISSION)
     make_folder(folder)
     with FileLock(folder / "lock"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from filelock import FileLock
 from sqlalchemy import (
     URL,
     Column,
@@ -28,6 +28,9 @@ from orchestrator.ledger.backup import has_backup, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
 from orchestrator.ledger.prepared import read
 from orchestrator.ledger.tables import IDENTITY, METADATA
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 # A table of its own, so that MLflow's migrations on the same server do not meet these.
 VERSION_TABLE = "ledger_version"
@@ -105,6 +108,8 @@ def lock_folder(address: URL) -> Path:
 
 def migration_lock(address: URL) -> FileLock:
     """Return the lock for creating or replacing a SQLite file."""
+    from filelock import FileLock  # most commands find the tables in place, and take no lock
+
     folder = lock_folder(address)
     folder.mkdir(parents=True, exist_ok=True)
     return FileLock(folder / MIGRATION_LOCK)

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from trainables.trial import ProgramSettings, TrialSettings
 
 @contextmanager
 def connected(
-    hardware: Hardware, code: Path | None = None, *, needs_gpu: bool = True
+    hardware: Hardware, code: Path | None = None, *, needs_gpu: bool = True, head: Head | None = None
 ) -> Iterator[Callable[[], NoCluster | None]]:
     """Join the cluster of RAY_ADDRESS, or the Ray that drivers share on this machine; leave it on exit.
 
@@ -47,6 +47,7 @@ def connected(
         hardware: Hardware of this machine that trials may use.
         code: Folder to send to the machines of a cluster, or None.
         needs_gpu: Whether trials use a GPU; if not, other processes may hold all GPUs of this machine.
+        head: Head of this machine's Ray if the caller has joined it, which then leaves it too.
 
     Yields:
         A function that returns a refusal once the head of this machine's Ray has died, else None. Ray itself
@@ -61,11 +62,9 @@ def connected(
         with _connected(address, sent_code.runtime_environment(code) if code else {}):
             yield lambda: None
     else:
-        with (
-            joined(hardware, environment.of_head(), needs_gpu=needs_gpu) as head,
-            _connected(head.address, _own_start(head)),
-        ):
-            yield partial(_death, head)
+        own = joined(hardware, environment.of_head(), needs_gpu=needs_gpu)
+        with nullcontext(head) if head else own as used, _connected(used.address, _own_start(used)):
+            yield partial(_death, used)
 
 
 def _death(head: Head) -> NoCluster | None:

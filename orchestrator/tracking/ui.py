@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
 from orchestrator.errors import BadInput
 from orchestrator.tracking.address import (
     environment,
@@ -84,6 +82,8 @@ def _is_ready(tracking_uri: str) -> bool:
         return True
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
+    from filelock import FileLock  # verbs that only read the ledger import this module too
+
     with FileLock(migration_lock(file)):
         try:
             return is_created(file)

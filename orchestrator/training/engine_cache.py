@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import NoGpu
 from orchestrator.machines.hardware import host_devices
+from orchestrator.system import without_garbage_collection
 from trainables.importing import forget_modules
 from trainables.sources import digest_of, module_in
 from trainables.trial import ProgramSettings, Settings, TrialSettings
@@ -29,6 +30,7 @@ class EngineCache:
         created: Number of engines that it has created.
     """
 
+    @without_garbage_collection()
     def __init__(self) -> None:
         # Imports JAX, which takes a second and reads environment variables.
         from trainables.engine import Engine, choose_slots, data_of

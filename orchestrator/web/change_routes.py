@@ -24,7 +24,13 @@ from pydantic import Field
 from orchestrator.api import priorities, serving, templates
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import check_retry, settings_row
-from orchestrator.client.answers import Status, Stopped, Submitted, SweepSettings, TriedNext
+from orchestrator.client.answers import (
+    Stopped,
+    Submitted,
+    SweepSettings,
+    TriedNext,
+)
+from orchestrator.client.statuses import Status
 from orchestrator.config.sections import SLUG
 from orchestrator.errors import BadInput, Busy, TooManyRequests
 from orchestrator.ledger.people import idempotency

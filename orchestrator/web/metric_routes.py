@@ -14,7 +14,8 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from orchestrator.client.answers import QueuedSweep, Status
+from orchestrator.client.answers import QueuedSweep
+from orchestrator.client.statuses import Status
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.sweeps.index import oldest_pending
 from orchestrator.web.app_state import App, AppState

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from orchestrator.api import status
-from orchestrator.client.answers import Status
+from orchestrator.client.statuses import Status
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions

@@ -15,19 +15,17 @@ from orchestrator.client.answers import (
     Changes,
     ComparedSweeps,
     Deletion,
-    DetailedStatus,
     DiskUse,
     LiveSweep,
-    MlflowRun,
     Pool,
     QueryAnswer,
     QueuedSweep,
     ReplayReport,
-    Status,
     SweepAnalysis,
     SweepAnswer,
 )
 from orchestrator.client.protocol import SQL_ROWS
+from orchestrator.client.statuses import DetailedStatus, MlflowRun, Status
 from orchestrator.ledger.sweeps.pareto import ParetoFront
 from orchestrator.web.access import SignedIn
 from orchestrator.web.app_state import App, AppState

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli.printing import print_sweeps
-from orchestrator.client.answers import Status
+from orchestrator.client.statuses import Status
 from orchestrator.ledger.sweeps.standing import BestTrial, TimeLeft
 from tests.orchestrator.client.examples import listed
 

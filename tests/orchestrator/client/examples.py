@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from orchestrator import Progress
-from orchestrator.client.answers import DetailedStatus, MlflowRun, Status
+from orchestrator.client.statuses import DetailedStatus, MlflowRun, Status
 
 
 def detailed(**changes: object) -> DetailedStatus:

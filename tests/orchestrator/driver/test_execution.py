@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,12 +187,34 @@ def test_the_work_of_a_step_is_counted_once_and_recorded(
     monkeypatch.setattr(execution.cluster, "work", work)
     before = searched.record
     for _ in range(2):
-        execution.count_work(searched.leased, SIGNATURE)
+        execution.count_work(searched.leased, SIGNATURE)()
     (trial,) = searched.leased.ledger.trials(searched.leased.sweep.id)
     expected = [{**cost.document(), "trials": [trial.key]}]
     assert counts == [1]
     assert searched.record.facts == {**before.facts, STEP_WORK: expected}
     assert searched.record.document == before.document
+
+
+@pytest.mark.parametrize("warm", ["0", "60"])
+def test_the_work_is_counted_beside_the_evaluation_by_new_processes_alone(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch, warm: str
+) -> None:
+    """A warm worker is left to the evaluation, which it has compiled already."""
+    begun = threading.Event()
+
+    def work(
+        settings: Mapping[str, TrialSettings], signature: Signature, compilations: str
+    ) -> dict[str, Cost]:
+        begun.set()
+        return dict.fromkeys(settings, Cost(10, 6, 4, 2, flops=1e6, bytes=2e6))
+
+    monkeypatch.setattr(execution.cluster, "work", work)
+    monkeypatch.setenv("SWEEP_WARM", warm)
+    record = execution.count_work(searched.leased, SIGNATURE)
+    assert begun.wait(5.0 if warm == "0" else 0.5) == (warm == "0")
+    assert STEP_WORK not in searched.record.facts
+    record()
+    assert len(searched.record.facts[STEP_WORK]) == 1
 
 
 def test_a_failure_to_count_the_work_is_only_reported(
@@ -203,7 +226,7 @@ def test_a_failure_to_count_the_work_is_only_reported(
         raise RuntimeError("no memory")
 
     monkeypatch.setattr(execution.cluster, "work", work)
-    execution.count_work(searched.leased, SIGNATURE)
+    execution.count_work(searched.leased, SIGNATURE)()
     assert searched.lines.lines == ["The FLOPs of a training step could not be counted: no memory"]
     assert STEP_WORK not in searched.record.facts
 
