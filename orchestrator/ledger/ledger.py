@@ -400,6 +400,7 @@ class Ledger:
 
         Raises:
             Busy: The token is not the newest.
+            Stale: A row that the change has held from an earlier transaction is not as it was left.
         """
         now = self.now()
 
@@ -413,6 +414,7 @@ class Ledger:
                     _check(connection, transaction, token)
                     raise
                 _check(connection, transaction, token)
+                transaction.confirm()
                 number = transaction.close()
                 if number is None or transaction.sweep_id is None:
                     connection.commit()

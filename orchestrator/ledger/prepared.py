@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from sqlalchemy import Connection, Engine, Executable, PoolProxiedConnection
 from sqlalchemy.dialects import sqlite
@@ -37,7 +37,28 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
         return list(result) if result.returns_rows else []
     if not connection.in_transaction():
         connection.begin()
-    return _run(connection.connection, statement, values)
+    return _run(connection.connection, statement, values).rows
+
+
+class Replaced(Protocol):
+    """Result of a statement.
+
+    Attributes:
+        rowcount: Number of rows that it has changed or deleted.
+    """
+
+    @property
+    def rowcount(self) -> int:
+        """Return the number of rows."""
+
+
+def replacing(connection: Connection, statement: Executable, values: Values) -> Replaced:
+    """Run an UPDATE or DELETE, and return a result that knows the number of its rows; see `execute`."""
+    if connection.dialect.name != sqlite.dialect.name:
+        return connection.execute(statement, values)
+    if not connection.in_transaction():
+        connection.begin()
+    return _run(connection.connection, statement, (values,))
 
 
 def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any]]:
@@ -62,21 +83,26 @@ def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any
     except sqlite3.Error as error:
         raise _as_of_sqlalchemy(error) from error
     try:
-        return _run(raw, query, (values,))
+        return _run(raw, query, (values,)).rows
     finally:
         raw.close()
 
 
-def _run(
-    connection: PoolProxiedConnection, statement: Executable, values: Sequence[Values]
-) -> list[Sequence[Any]]:
+class _Answer(NamedTuple):
+    """Rows that a statement returns, and the number of those that it has changed."""
+
+    rows: list[Sequence[Any]]
+    rowcount: int
+
+
+def _run(connection: PoolProxiedConnection, statement: Executable, values: Sequence[Values]) -> _Answer:
     prepared, cursor = _prepared(statement, tuple(values[0])), connection.cursor()
     try:
         if len(values) == 1:
             cursor.execute(prepared.text, prepared.arranged(values[0]))
         else:
             cursor.executemany(prepared.text, [prepared.arranged(row) for row in values])
-        return list(cursor.fetchall()) if cursor.description else []
+        return _Answer(cursor.fetchall() if cursor.description else [], cursor.rowcount)
     except sqlite3.Error as error:
         raise _as_of_sqlalchemy(error) from error
     finally:
