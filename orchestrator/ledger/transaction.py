@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 
 from orchestrator.ledger.backup import Change
-from orchestrator.ledger.prepared import Replaced, execute, replacing
+from orchestrator.ledger.prepared import Answer, execute, send
 from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, row_digest, sealed, verified
 from orchestrator.ledger.sweeps.records import Event
 from orchestrator.ledger.tables import OUTBOX, TALLY
@@ -85,7 +85,7 @@ class Transaction:
         self._rows, self._total = 0, 0
         # The stored columns, by table and key, of every row that this transaction read or wrote.
         self._known: Known = {}
-        self._replaced: list[Replaced] = []
+        self._replaced: list[Answer] = []
 
     def left(self, *tables: Table) -> Known:
         """Return the rows of some tables that this transaction leaves, for `hold`."""
@@ -206,7 +206,7 @@ class Transaction:
     ) -> None:
         key = {f"key_{name}": old[name] for name in _key_names(table)}
         values = {**new, **key, "key_row_digest": old["row_digest"]}
-        self._replaced.append(replacing(self.connection, statement, values))
+        self._replaced.append(send(self.connection, statement, values))
         if self._is_file:
             self.confirm()
 

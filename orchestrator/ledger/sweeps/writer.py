@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.ledger import Ledger
@@ -55,7 +55,7 @@ from orchestrator.ledger.tables import (
     TRIAL_REQUEST,
     WANTED_SETTING,
 )
-from orchestrator.ledger.transaction import Known, Stale, Transaction
+from orchestrator.ledger.transaction import Known, Stale, Transaction, statements
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -343,9 +343,9 @@ class SweepWriter:
             return unused
 
         try:
-            unused = self.ledger.write(record, self.token)
+            unused = self.ledger.write(record, self.token, at_once=True)
         except Stale:
-            unused = self.ledger.write(record, self.token)
+            unused = self.ledger.write(record, self.token, at_once=True)
         if left is not None:
             self._held[report.trial_key] = left
         return unused
@@ -751,8 +751,8 @@ def _supersede(
 def _delete_later(tx: Transaction, sweep_id: str, targets: Sequence[str], now: float) -> None:
     if targets:
         rows = [{"target": target, "sweep_id": sweep_id, "since": now, "tries": 0} for target in targets]
-        tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(targets)))
-        tx.connection.execute(insert(DELETION), rows)
+        execute(tx.connection, statements(DELETION).delete, *({"key_target": target} for target in targets))
+        execute(tx.connection, statements(DELETION).insert, *rows)
 
 
 class _Superseded(NamedTuple):
