@@ -24,7 +24,7 @@ from orchestrator.ledger.queue.submissions import SubmissionWriter
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import METADATA, NOTE
-from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep
+from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, saved, trial_record, writer
 from tests.orchestrator.ledger.test_recovery_under_writers import ORDER, WRITES
 from tests.postgres import Server
 
@@ -184,6 +184,20 @@ def test_a_decision_of_the_service_is_made_once(ledger: Ledger, proxy: Proxy) ->
         assert SubmissionWriter(ledger, lease.token).change(submission, state="STARTED", starts=1)
     (changed,) = submissions.submissions(ledger)
     assert (changed.starts, changed.revision) == (1, submission.revision + 1)
+
+
+def test_a_report_is_made_once_and_the_next_one_reads_its_rows(ledger: Ledger, proxy: Proxy) -> None:
+    write, trial = writer(ledger), trial_record(0)
+    write.add_trial(trial)
+    attempt = write.start_attempt(trial.key).id
+    for step in range(1, 7):
+        proxy.loses_commit = step % 2 == 0
+        saves = [saved(trial.key, step)]
+        write.record_report(attempt, step, {"val/accuracy": step / 10}, saves, [event(trial.key, step)])
+        assert not proxy.loses_commit
+    assert [row.step for row in ledger.trial_reports(trial.key)] == [1, 2, 3, 4, 5, 6]
+    assert [row.step for row in ledger.trial_checkpoints(trial.key)] == [6, 5]
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 100).events] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_submission_answers_its_request_once(ledger: Ledger, proxy: Proxy) -> None:

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -19,7 +20,7 @@ from tests.postgres import Server
 DELAY = 0.03
 """Seconds that an answer takes, within which whatever a client sends belongs to one round trip."""
 
-MOST = 3
+ROUND_TRIPS = 3
 """Round trips of a report: the pool's look whether the connection lives, all statements, and the commit."""
 
 
@@ -33,6 +34,10 @@ class SlowProxy(Proxy):
     def __init__(self, port: int) -> None:
         super().__init__(port)
         self.trips = 0
+
+    def before(self, url: str) -> str:
+        """Return the URL of a database of the server, behind this proxy."""
+        return url.replace(f":{self.port}/", f":{self.server_address[1]}/")
 
     def relay(self, client: socket.socket) -> None:
         """Pass on the bytes of one connection."""
@@ -53,10 +58,10 @@ class SlowProxy(Proxy):
             server.shutdown(socket.SHUT_WR)
 
 
-@pytest.fixture
-def proxy(postgres_server: Server) -> Iterator[SlowProxy]:
-    """Run a proxy in front of the server."""
-    with SlowProxy(postgres_server.port) as running:
+@contextmanager
+def slow_proxy(server: Server) -> Iterator[SlowProxy]:
+    """Run a proxy in front of a server."""
+    with SlowProxy(server.port) as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         yield running
@@ -65,9 +70,16 @@ def proxy(postgres_server: Server) -> Iterator[SlowProxy]:
 
 
 @pytest.fixture
-def ledger(postgres_server: Server, postgres_url: str, proxy: SlowProxy) -> Iterator[Ledger]:
+def proxy(postgres_server: Server) -> Iterator[SlowProxy]:
+    """Run a proxy in front of the server."""
+    with slow_proxy(postgres_server) as running:
+        yield running
+
+
+@pytest.fixture
+def ledger(postgres_url: str, proxy: SlowProxy) -> Iterator[Ledger]:
     """Open a ledger with one sweep behind the proxy."""
-    opened = Ledger.open(postgres_url.replace(f":{postgres_server.port}/", f":{proxy.server_address[1]}/"))
+    opened = Ledger.open(proxy.before(postgres_url))
     create_sweep(opened)
     yield opened
     opened.close()
@@ -86,9 +98,9 @@ def test_a_report_takes_three_round_trips(ledger: Ledger, proxy: SlowProxy) -> N
         return proxy.trips - before
 
     counts = [trips(step) for step in range(1, 12)]
-    assert counts[0] > MOST, "the first report reads its rows"
-    assert 1 < max(counts[1:]) <= MOST, counts
-    assert trips(20, SweepWriter(ledger, write.token)) > MOST, "a new writer reads them too"
+    assert counts[0] > ROUND_TRIPS, "the first report reads its rows"
+    assert 1 < max(counts[1:]) <= ROUND_TRIPS, counts
+    assert trips(20, SweepWriter(ledger, write.token)) > ROUND_TRIPS, "a new writer reads them too"
     assert [row.step for row in ledger.trial_reports(trial.key)] == [*range(1, 12), 20]
     assert [(row.kind, row.step) for row in ledger.trial_checkpoints(trial.key)] == [
         ("best", 20),
