@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -86,7 +86,7 @@ from orchestrator.ledger.tables import (
     TRIAL,
     UNDELIVERED_REPORT,
 )
-from orchestrator.ledger.transaction import Transaction
+from orchestrator.ledger.transaction import Stale, Transaction
 from orchestrator.system import System
 from trainables.durable import flush_folder, make_folder
 
@@ -404,11 +404,15 @@ class Ledger:
 
         Raises:
             Busy: The token is not the newest.
-            Stale: A row that the change has held from an earlier transaction is not as it was left.
         """
         now = self.now()
 
         def attempt() -> Result:
+            while True:
+                with suppress(Stale):  # the next try reads the rows as they are now
+                    return once()
+
+        def once() -> Result:
             with self.writer() as connection:
                 transaction = Transaction(connection, now)
                 with pipelined(connection) if at_once else nullcontext():

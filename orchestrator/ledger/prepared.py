@@ -182,7 +182,7 @@ _SQLITE = sqlite.dialect()
 class _Answer(NamedTuple):
     """Answer that has come."""
 
-    rows: list[Sequence[Any]]
+    rows: Sequence[Sequence[Any]]
     rowcount: int
 
 

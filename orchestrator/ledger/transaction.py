@@ -65,7 +65,7 @@ def statements(table: Table) -> Statements:
 
 
 class Stale(Exception):
-    """A row that an earlier transaction has left was changed since: the transaction must read it again."""
+    """Another transaction has changed a row since this one has read or held it: it must begin again."""
 
 
 class Transaction:
@@ -100,10 +100,10 @@ class Transaction:
         self._known |= rows
 
     def confirm(self) -> None:
-        """Check that every row which this transaction has changed or deleted was as it had to be.
+        """Check that every row which this transaction has changed or deleted was as it was read or held.
 
         Raises:
-            Stale: Another transaction has changed one since it was read.
+            Stale: One was not.
         """
         replaced, self._replaced = self._replaced, []
         if any(each.rowcount != 1 for each in replaced):

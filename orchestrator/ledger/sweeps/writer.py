@@ -55,7 +55,7 @@ from orchestrator.ledger.tables import (
     TRIAL_REQUEST,
     WANTED_SETTING,
 )
-from orchestrator.ledger.transaction import Known, Stale, Transaction, statements
+from orchestrator.ledger.transaction import Known, Transaction, statements
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -342,10 +342,7 @@ class SweepWriter:
             unused, left = self._record_report(tx, report, checkpoints, events, node, outage, stored, rows)
             return unused
 
-        try:
-            unused = self.ledger.write(record, self.token, at_once=True)
-        except Stale:
-            unused = self.ledger.write(record, self.token, at_once=True)
+        unused = self.ledger.write(record, self.token, at_once=True)
         if left is not None:
             self._held[report.trial_key] = left
         return unused

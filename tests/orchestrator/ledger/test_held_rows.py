@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, select, text
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.rows import ATTEMPTS
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import CheckpointRecord
 from orchestrator.ledger.sweeps.writer import SweepWriter
+from orchestrator.ledger.tables import ATTEMPT
+from orchestrator.ledger.transaction import Transaction
 from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, everything, saved, trial_record, writer
 
 
@@ -134,6 +137,32 @@ def test_a_report_reads_rows_that_were_changed_meanwhile(swept: Ledger, change: 
 
     assert left(one) == left(two)
     assert verify(swept, SWEEP_ID) == []
+
+
+def test_a_change_begins_again_if_another_thread_has_changed_a_row_that_it_has_read(
+    postgres_url: str,
+) -> None:
+    """On a server, where a query without a lock lets others write; `attempts` is what both of them change."""
+    ledger = Ledger.open(postgres_url)
+    create_sweep(ledger)
+    write, key, attempt = started(ledger)
+    runs = []
+
+    def change(tx: Transaction) -> None:
+        tx.sweep_id = SWEEP_ID
+        query = select(*ATTEMPT.columns).where(ATTEMPT.c.id == attempt)
+        (row,) = tx.connection.execute(query).all()
+        if not runs:
+            write.record_report(attempt, 3, {"val/accuracy": 0.3}, node="node-2")
+        runs.append(row.node)
+        tx.change(ATTEMPTS, tx.read(ATTEMPTS, row), cause="changed")
+
+    ledger.write(change, write.token)
+    assert runs == [None, "node-2"]
+    last = ledger.last_attempt(key)
+    assert last is not None
+    assert (last.node, last.cause) == ("node-2", "changed")
+    ledger.close()
 
 
 def altered(ledger: Ledger, change: str) -> None:
