@@ -142,7 +142,7 @@ def test_a_report_reads_rows_that_were_changed_meanwhile(swept: Ledger, change: 
 def test_a_change_begins_again_if_another_thread_has_changed_a_row_that_it_has_read(
     postgres_url: str,
 ) -> None:
-    """On a server, where a query without a lock lets others write; `attempts` is what both of them change."""
+    """On a server, where a query without a lock lets others write."""
     ledger = Ledger.open(postgres_url)
     create_sweep(ledger)
     write, key, attempt = started(ledger)

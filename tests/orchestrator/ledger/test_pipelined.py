@@ -52,7 +52,7 @@ def test_a_block_that_is_not_committed_changes_nothing_and_leaves_the_connection
         assert count(ledger) == 0
     with ledger.writer() as connection:
         connection.execute(insert(SHELF), ROWS)
-        connection.rollback()  # would change nothing if each statement were a transaction
+        connection.rollback()  # undoes nothing if each statement is a transaction of its own
     assert count(ledger) == 0
 
 
