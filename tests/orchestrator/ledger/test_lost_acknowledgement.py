@@ -6,7 +6,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from sqlalchemy import func, select
@@ -61,11 +61,12 @@ class Proxy(socketserver.ThreadingTCPServer):
 
 
 def _answer(server: socket.socket, client: socket.socket, is_lost: threading.Event) -> None:
-    while part := server.recv(65_536):
-        if is_lost.is_set():
-            client.shutdown(socket.SHUT_RDWR)
-            return
-        client.sendall(part)
+    with suppress(OSError):  # the client has closed the connection
+        while part := server.recv(65_536):
+            if is_lost.is_set():
+                client.shutdown(socket.SHUT_RDWR)
+                return
+            client.sendall(part)
 
 
 class _Handler(socketserver.BaseRequestHandler):

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -44,10 +44,11 @@ class SlowProxy(Proxy):
         is_waiting = threading.Event()
 
         def answer(server: socket.socket) -> None:
-            while part := server.recv(65_536):
-                time.sleep(DELAY)
-                is_waiting.clear()
-                client.sendall(part)
+            with suppress(OSError):  # the client has closed the connection
+                while part := server.recv(65_536):
+                    time.sleep(DELAY)
+                    is_waiting.clear()
+                    client.sendall(part)
 
         with socket.create_connection(("127.0.0.1", self.port)) as server:
             threading.Thread(target=answer, args=(server,), daemon=True).start()
