@@ -171,7 +171,7 @@ def read(engine: Engine, query: Executable, values: Values) -> list[Sequence[Any
     except sqlite3.Error as error:
         raise _as_of_sqlalchemy(error) from error
     try:
-        return _run(raw, query, (values,)).rows
+        return list(_run(raw, query, (values,)).rows)
     finally:
         raw.close()
 
