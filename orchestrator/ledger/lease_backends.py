@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Float, Insert, bindparam, func, select, updat
 
 from orchestrator.errors import DISK_FULL, NoSpace
 from orchestrator.ledger.holder import Holder, Token, busy
-from orchestrator.ledger.prepared import execute
+from orchestrator.ledger.prepared import Answer, execute, send
 from orchestrator.ledger.schema import RECOVERY_LOCK
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
@@ -287,8 +287,17 @@ def rows_held(connect: Connect, system: System = System()) -> frozenset[str]:
 
 def holds(connection: Connection, token: Token) -> bool:
     """Return True if a token is the newest of its sweep, and lock its row until the transaction ends."""
-    newest = execute(connection, _NEWEST, {"sweep_id": token.sweep_id})
-    return [number for (number,) in newest] == [token.number]
+    return is_newest(token, newest(connection, token.sweep_id))
+
+
+def newest(connection: Connection, sweep_id: str) -> Answer:
+    """Ask for the number of the newest token of a sweep, for `is_newest`, and lock its row."""
+    return send(connection, _NEWEST, {"sweep_id": sweep_id})
+
+
+def is_newest(token: Token, answer: Answer) -> bool:
+    """Return True if a token has the number that `newest` has found."""
+    return [number for (number,) in answer.rows] == [token.number]
 
 
 def next_token(connect: Connect, sweep_id: str, holder: Holder) -> Token:

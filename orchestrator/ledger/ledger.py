@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,8 +41,8 @@ from orchestrator.ledger.connect import (
     with_retries,
 )
 from orchestrator.ledger.holder import Token, busy
-from orchestrator.ledger.lease_backends import holds
-from orchestrator.ledger.prepared import Values, read
+from orchestrator.ledger.lease_backends import is_newest, newest
+from orchestrator.ledger.prepared import Answer, Values, pipelined, read
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -91,7 +91,7 @@ from orchestrator.ledger.tables import (
     TRIAL,
     UNDELIVERED_REPORT,
 )
-from orchestrator.ledger.transaction import Transaction
+from orchestrator.ledger.transaction import Stale, Transaction
 from orchestrator.system import System
 from trainables.durable import flush_folder, make_folder
 
@@ -438,6 +438,8 @@ class Ledger:
         change: Callable[[Transaction], Result],
         token: Token,
         acted_on: Callable[[Any], bool] = lambda _: False,
+        *,
+        at_once: bool = False,
     ) -> Result:
         """Run a change of a sweep as one transaction.
 
@@ -446,6 +448,8 @@ class Ledger:
             token: Token of the sweep, which must be the newest one when the change is committed.
             acted_on: True for a result on which something outside the ledger acts, so that it is flushed to
                 disk.
+            at_once: Whether to send the statements to a server without waiting for each answer; the change
+                must run all of them by `prepared.execute`.
 
         Raises:
             Busy: The token is not the newest.
@@ -453,15 +457,24 @@ class Ledger:
         now = self.now()
 
         def attempt() -> Result:
+            while True:
+                with suppress(Stale):  # the next try reads the rows as they are now
+                    return once()
+
+        def once() -> Result:
             with self.writer() as connection:
                 transaction = Transaction(connection, now)
-                try:
-                    result = change(transaction)
-                except ValueError:
-                    # It may be impossible because the sweep has another driver, whose rows it has read.
-                    _check(connection, transaction, token)
-                    raise
-                _check(connection, transaction, token)
+                with pipelined(connection) if at_once else nullcontext():
+                    try:
+                        result = change(transaction)
+                    except ValueError:
+                        # It may be impossible because the sweep has another driver, whose rows it has read.
+                        _check(token, newest(connection, token.sweep_id))
+                        raise
+                    asked = newest(connection, token.sweep_id)
+                assert transaction.sweep_id in (None, token.sweep_id), "a writer changes its own sweep's rows"
+                _check(token, asked)
+                transaction.confirm()
                 number = transaction.close()
                 if number is None or transaction.sweep_id is None:
                     connection.commit()
@@ -572,9 +585,8 @@ class Ledger:
         return self._writing_engine.connect()
 
 
-def _check(connection: Connection, transaction: Transaction, token: Token) -> None:
-    assert transaction.sweep_id in (None, token.sweep_id), "a writer changes the rows of its own sweep"
-    if not holds(connection, token):
+def _check(token: Token, number: Answer) -> None:
+    if not is_newest(token, number):
         raise busy(token.sweep_id, None)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Delete,
+    Executable,
     Insert,
     Select,
     Table,
@@ -24,10 +25,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 
 from orchestrator.ledger.backup import Change
-from orchestrator.ledger.prepared import execute
+from orchestrator.ledger.prepared import Answer, execute, send
 from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, row_digest, sealed, verified
 from orchestrator.ledger.sweeps.records import Event
 from orchestrator.ledger.tables import OUTBOX, TALLY
+
+Known = dict[tuple[Any, ...], Mapping[str, Any]]
+"""Stored columns of rows, by table and key."""
+
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -42,14 +48,24 @@ class Statements:
 
 @cache
 def statements(table: Table) -> Statements:
-    """Return the prepared statements of `table`; primary key columns are bound as `key_<column>`."""
+    """Return the prepared statements of `table`; primary key columns are bound as `key_<column>`.
+
+    A row with a digest is changed or deleted only if it still has the one that is bound as `key_row_digest`.
+    """
     matches = [column == bindparam(f"key_{column.name}") for column in table.primary_key]
+    same = [
+        column == bindparam(f"key_{column.name}") for column in table.columns if column.name == "row_digest"
+    ]
     return Statements(
         insert(table),
-        update(table).where(*matches),
-        delete(table).where(*matches),
+        update(table).where(*matches, *same),
+        delete(table).where(*matches, *same),
         select(*table.columns).where(*matches).with_for_update(),
     )
+
+
+class Stale(Exception):
+    """Another transaction has changed a row since this one has read or held it: it must begin again."""
 
 
 class Transaction:
@@ -68,7 +84,30 @@ class Transaction:
         self._is_file = connection.dialect.name == "sqlite"
         self._rows, self._total = 0, 0
         # The stored columns, by table and key, of every row that this transaction read or wrote.
-        self._known: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+        self._known: Known = {}
+        self._replaced: list[Answer] = []
+
+    def left(self, *tables: Table) -> Known:
+        """Return the rows of some tables that this transaction leaves, for `hold`."""
+        names = {table.name for table in tables}
+        return {identity: row for identity, row in self._known.items() if identity[0] in names}
+
+    def hold(self, rows: Known) -> None:
+        """Allow changes of rows that an earlier transaction has left, without reading them again.
+
+        `confirm` finds out whether they were changed meanwhile.
+        """
+        self._known |= rows
+
+    def confirm(self) -> None:
+        """Check that every row which this transaction has changed or deleted was as it was read or held.
+
+        Raises:
+            Stale: One was not.
+        """
+        replaced, self._replaced = self._replaced, []
+        if any(each.rowcount != 1 for each in replaced):
+            raise Stale
 
     def find(self, codec: Codec[Record], *key: Any) -> Record | None:
         """Return the record with this primary key, or None."""
@@ -98,7 +137,7 @@ class Transaction:
     def delete(self, codec: Codec[Record], record: Record) -> None:
         """Delete a record of this transaction."""
         row = self._known.pop(self._identity(codec.table, vars(record)))
-        execute(self.connection, statements(codec.table).delete, _bound(_key(codec.table, row)))
+        self._replace(statements(codec.table).delete, codec.table, row)
         self._record(codec.table, row, None, -1, -row["row_digest"])
 
     def emit(self, events: Sequence[Event]) -> None:
@@ -158,9 +197,18 @@ class Transaction:
     def _update(self, table: Table, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         changed = {name: value for name, value in new.items() if value != old[name]}
         if changed:
-            execute(self.connection, statements(table).update, changed | _bound(_key(table, old)))
+            self._replace(statements(table).update, table, old, changed)
             self._record(table, old, changed, 0, new["row_digest"] - old["row_digest"])
         self._known[self._identity(table, old)] = {**old, **changed}
+
+    def _replace(
+        self, statement: Executable, table: Table, old: Mapping[str, Any], new: Mapping[str, Any] = _NOTHING
+    ) -> None:
+        key = {f"key_{name}": old[name] for name in _key_names(table)}
+        values = {**new, **key, "key_row_digest": old["row_digest"]}
+        self._replaced.append(send(self.connection, statement, values))
+        if self._is_file:
+            self.confirm()
 
     @staticmethod
     def _identity(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -189,7 +237,11 @@ def _bound(key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # With its columns named, so that one statement marks many rows.
-_MARK = statements(OUTBOX).update.values(delivered=bindparam("delivered"), row_digest=bindparam("row_digest"))
+_MARK = (
+    update(OUTBOX)
+    .where(OUTBOX.c.seq == bindparam("key_seq"))
+    .values(delivered=bindparam("delivered"), row_digest=bindparam("row_digest"))
+)
 _LAST_EVENT = select(func.coalesce(func.max(OUTBOX.c.seq), 0))
 _COUNT = (
     sqlite.insert(TALLY)

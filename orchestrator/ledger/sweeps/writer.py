@@ -6,14 +6,14 @@ Each method is idempotent: run twice, it changes nothing more and emits no event
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import update_wrapper
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from sqlalchemy import bindparam, delete, func, insert, select, update
+from sqlalchemy import bindparam, delete, func, select, update
 
 from orchestrator.ledger.holder import Token
 from orchestrator.ledger.ledger import Ledger
@@ -55,7 +55,7 @@ from orchestrator.ledger.tables import (
     TRIAL_REQUEST,
     WANTED_SETTING,
 )
-from orchestrator.ledger.transaction import Transaction
+from orchestrator.ledger.transaction import Known, Transaction, statements
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -121,6 +121,7 @@ class SweepWriter:
         self._reported_at: float | None = None
         self._outages_before: dict[str, float] = {}  # seconds of outages before each attempt was taken
         self._latest_end: float | None = None
+        self._held: dict[str, _Held] = {}  # by trial, of its running attempt
 
     @_transaction()
     def check(self, tx: Transaction) -> None:
@@ -272,6 +273,7 @@ class SweepWriter:
             ValueError: The trial is finished, or the sweep INTERRUPTED because its driver is being ended.
         """
         started: list[AttemptRecord] = []
+        self._held.pop(trial_key, None)
 
         def start(tx: Transaction) -> AttemptRecord:
             trial = trial_of(tx, trial_key)
@@ -331,7 +333,19 @@ class SweepWriter:
         """
         time = self.next_report_at() if at is None else at
         report = ReportRecord(trial_key_of(attempt_id), step, attempt_id, metrics, time)
-        return self._record_report(report, checkpoints, events, node, self._outage_of(attempt_id), stored)
+        outage = self._outage_of(attempt_id)
+        held, left = self._held.pop(report.trial_key, None), None
+
+        def record(tx: Transaction) -> tuple[Path, ...]:
+            nonlocal held, left
+            rows, held = held, None  # a repeated transaction reads them
+            unused, left = self._record_report(tx, report, checkpoints, events, node, outage, stored, rows)
+            return unused
+
+        unused = self.ledger.write(record, self.token, at_once=True)
+        if left is not None:
+            self._held[report.trial_key] = left
+        return unused
 
     @_transaction()
     def end_deletions(self, tx: Transaction, done: Sequence[str], failed: Sequence[str]) -> None:
@@ -369,6 +383,7 @@ class SweepWriter:
             ValueError: The trial is COMPLETE and has no finite value.
         """
         then, outage = trial_state or REISSUED[state], self._outage_of(attempt_id)
+        self._held.pop(trial_key_of(attempt_id), None)
 
         def end(tx: Transaction) -> bool:
             finished_at = self._end_time(tx) if then in FINISHED_TRIAL else None
@@ -441,6 +456,7 @@ class SweepWriter:
             The checkpoint folders that no row refers to any more, because the trial may have reported the
             donor's step itself; None if the attempt had ended.
         """
+        self._held.pop(trial_key_of(attempt_id), None)
         return self._exploit(attempt_id, segment, checkpoint, self._outage_of(attempt_id), events, stored)
 
     @_transaction()
@@ -582,7 +598,6 @@ class SweepWriter:
             tx.change(TRIALS, trial_of(tx, attempt.trial_key), state="PREEMPTED", cause="driver lost")
         return len(running)
 
-    @_transaction()
     def _record_report(
         self,
         tx: Transaction,
@@ -592,23 +607,35 @@ class SweepWriter:
         node: str | None,
         outage_seconds: float | None,
         stored: Callable[[Path], str] | None,
-    ) -> tuple[Path, ...]:
-        trial = trial_of(tx, report.trial_key)
-        attempt = tx.find(ATTEMPTS, report.attempt_id)
+        held: _Held | None,
+    ) -> tuple[tuple[Path, ...], _Held | None]:
+        trial: TrialRecord
+        attempt: AttemptRecord | None
+        if held is None or held.attempt.id != report.attempt_id:
+            trial, before = trial_of(tx, report.trial_key), None
+            attempt = tx.find(ATTEMPTS, report.attempt_id)
+        else:
+            trial, attempt, before = held.trial, held.attempt, held.checkpoints
+            tx.sweep_id = trial.sweep_id
+            tx.hold(held.columns)
         if attempt is None or attempt.state != "RUNNING" or attempt.number != trial.attempts:
-            return ()
+            return (), None
         node = attempt.node if node is None else node
         if (attempt.node, attempt.outage_seconds) != (node, outage_seconds):
-            tx.change(ATTEMPTS, attempt, node=node, outage_seconds=outage_seconds)
+            attempt = tx.change(ATTEMPTS, attempt, node=node, outage_seconds=outage_seconds)
         # No report of a trial is beyond its step, so one that is need not be searched for.
         if report.step > trial.step or tx.find(REPORTS, report.trial_key, report.step) is None:
-            reported_at = trial.reported_at
+            reported_at = report.at if report.metrics else trial.reported_at
+            trial = tx.change(TRIALS, trial, step=max(trial.step, report.step), reported_at=reported_at)
             if report.metrics:  # a checkpoint between two reports has none
                 tx.insert(REPORTS, report)
-                reported_at = report.at
-            tx.change(TRIALS, trial, step=max(trial.step, report.step), reported_at=reported_at)
             tx.emit(events)
-        return _supersede(tx, trial, checkpoints, stored, report.at)
+        if not checkpoints:
+            return (), _Held(trial, attempt, before, tx.left(*_HELD))
+        if before is None:
+            before = _checkpoints_of(tx, trial.key)
+        unused, kept = _supersede(tx, trial, before, checkpoints, stored, report.at)
+        return unused, _Held(trial, attempt, kept, tx.left(*_HELD))
 
     @_transaction(lambda unused: unused is not None)
     def _exploit(
@@ -632,7 +659,7 @@ class SweepWriter:
         attrs = {**trial.system_attrs, "segments": segments}
         tx.change(TRIALS, trial, params=dict(segment.params), system_attrs=attrs, step=segment.step)
         copies = [replace(checkpoint, kind=kind) for kind in ("last", "pinned")]
-        return _supersede(tx, trial, copies, stored, tx.now)
+        return _supersede(tx, trial, _checkpoints_of(tx, trial.key), copies, stored, tx.now).unused
 
 
 def _extended(trial: TrialRecord, steps: int) -> dict[str, Any]:
@@ -701,47 +728,68 @@ def _end_attempt(
 def _supersede(
     tx: Transaction,
     trial: TrialRecord,
+    before: Sequence[CheckpointRecord],
     checkpoints: Sequence[CheckpointRecord],
     stored: Callable[[Path], str] | None,
     now: float,
-) -> tuple[Path, ...]:
-    """Add checkpoints of a trial; return the folders that no row refers to now, noted if they are stored."""
-    unused, kept = _keep_checkpoints(tx, trial.key, checkpoints)
+) -> _Superseded:
+    """Add checkpoints of a trial, and note the folders that no row refers to now if they are stored."""
+    kept = _keep_checkpoints(tx, before, checkpoints)
+    in_use = {row.path for row in kept}
+    folders = sorted({row.path for row in (*before, *checkpoints)} - in_use)
+    unused = tuple(map(Path, folders))
     if stored is not None:
         # Under another root a checkpoint has another path, and is the same one in the store.
-        urls = sorted({stored(folder) for folder in unused} - {stored(Path(path)) for path in kept})
+        urls = sorted({stored(folder) for folder in unused} - {stored(Path(path)) for path in in_use})
         _delete_later(tx, trial.sweep_id, urls, now)
-    return unused
+    return _Superseded(unused, kept)
 
 
 def _delete_later(tx: Transaction, sweep_id: str, targets: Sequence[str], now: float) -> None:
     if targets:
         rows = [{"target": target, "sweep_id": sweep_id, "since": now, "tries": 0} for target in targets]
-        tx.connection.execute(delete(DELETION).where(DELETION.c.target.in_(targets)))
-        tx.connection.execute(insert(DELETION), rows)
+        execute(tx.connection, statements(DELETION).delete, *({"key_target": target} for target in targets))
+        execute(tx.connection, statements(DELETION).insert, *rows)
 
 
-class _Folders(NamedTuple):
-    """Folders of a trial's checkpoints after a change, with and without rows that refer to them."""
+class _Superseded(NamedTuple):
+    """Folders without a row that refers to them, and the checkpoints of the trial that are left."""
 
     unused: tuple[Path, ...]
-    kept: Collection[str]
+    kept: Sequence[CheckpointRecord]
 
 
-def _keep_checkpoints(tx: Transaction, trial_key: str, new: Sequence[CheckpointRecord]) -> _Folders:
-    """Add checkpoints, and drop all but the newest generations of each kind."""
-    if not new:
-        return _Folders((), ())
-    before = {(row.kind, row.step): row for row in _checkpoints_of(tx, trial_key)}
+class _Held(NamedTuple):
+    """Rows that a report has left, so that the next one need not read them.
+
+    Attributes:
+        trial: The trial.
+        attempt: Its running attempt.
+        checkpoints: Its checkpoints, or None if the report has not read them.
+        columns: These rows as they are stored.
+    """
+
+    trial: TrialRecord
+    attempt: AttemptRecord
+    checkpoints: Sequence[CheckpointRecord] | None
+    columns: Known
+
+
+_HELD = TRIAL, ATTEMPT, CHECKPOINT
+
+
+def _keep_checkpoints(
+    tx: Transaction, old: Sequence[CheckpointRecord], new: Sequence[CheckpointRecord]
+) -> list[CheckpointRecord]:
+    """Add checkpoints, drop all but the newest generations of each kind, and return what is left."""
+    before = {(row.kind, row.step): row for row in old}
     after = before | {(row.kind, row.step): row for row in new}
     kept = {key: after[key] for key in after.keys() - _superseded(after)}
     for key, row in before.items():
         if kept.get(key) != row:
             tx.delete(CHECKPOINTS, row)
     tx.insert(CHECKPOINTS, *(row for key, row in after.items() if key in kept and row != before.get(key)))
-    in_use = {row.path for row in kept.values()}
-    unused = {row.path for row in (*before.values(), *new)} - in_use
-    return _Folders(tuple(map(Path, sorted(unused))), in_use)
+    return list(kept.values())
 
 
 def _superseded(checkpoints: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:

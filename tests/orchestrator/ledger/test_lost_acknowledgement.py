@@ -6,7 +6,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from sqlalchemy import func, select
@@ -24,7 +24,7 @@ from orchestrator.ledger.queue.submissions import SubmissionWriter
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import METADATA, NOTE
-from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep
+from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, saved, trial_record, writer
 from tests.orchestrator.ledger.test_recovery_under_writers import ORDER, WRITES
 from tests.postgres import Server
 
@@ -61,11 +61,12 @@ class Proxy(socketserver.ThreadingTCPServer):
 
 
 def _answer(server: socket.socket, client: socket.socket, is_lost: threading.Event) -> None:
-    while part := server.recv(65_536):
-        if is_lost.is_set():
-            client.shutdown(socket.SHUT_RDWR)
-            return
-        client.sendall(part)
+    with suppress(OSError):  # the client has closed the connection
+        while part := server.recv(65_536):
+            if is_lost.is_set():
+                client.shutdown(socket.SHUT_RDWR)
+                return
+            client.sendall(part)
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -184,6 +185,20 @@ def test_a_decision_of_the_service_is_made_once(ledger: Ledger, proxy: Proxy) ->
         assert SubmissionWriter(ledger, lease.token).change(submission, state="STARTED", starts=1)
     (changed,) = submissions.submissions(ledger)
     assert (changed.starts, changed.revision) == (1, submission.revision + 1)
+
+
+def test_a_report_is_made_once_and_the_next_one_reads_its_rows(ledger: Ledger, proxy: Proxy) -> None:
+    write, trial = writer(ledger), trial_record(0)
+    write.add_trial(trial)
+    attempt = write.start_attempt(trial.key).id
+    for step in range(1, 7):
+        proxy.loses_commit = step % 2 == 0
+        saves = [saved(trial.key, step)]
+        write.record_report(attempt, step, {"val/accuracy": step / 10}, saves, [event(trial.key, step)])
+        assert not proxy.loses_commit
+    assert [row.step for row in ledger.trial_reports(trial.key)] == [1, 2, 3, 4, 5, 6]
+    assert [row.step for row in ledger.trial_checkpoints(trial.key)] == [6, 5]
+    assert [row.event.at_ms for row in ledger.pending(SWEEP_ID, 100).events] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_submission_answers_its_request_once(ledger: Ledger, proxy: Proxy) -> None:
