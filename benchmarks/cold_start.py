@@ -99,7 +99,8 @@ def measured(
     """
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     environment = {**os.environ, **variables, MARK: mark}
-    known, processes = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}, {}  # noqa: PTH208
+    known = {int(entry) for entry in os.listdir("/proc") if entry.isdigit()}  # noqa: PTH208
+    processes: dict[int, Process] = {}
     began, at = time.monotonic(), time.time()
     with subprocess.Popen(command, env=environment, cwd=tree, stdout=subprocess.DEVNULL) as started:
         while started.poll() is None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,10 +55,12 @@ class Commands:
         """Open the ledger that the commands write."""
         return Ledger.open(f"sqlite:///{self.root}/sweeps.db")
 
-    def start(
-        self, *arguments: str, program: Sequence[str] = ("-m", "orchestrator.sweep"), **environment: str
-    ) -> subprocess.Popen[str]:
-        """Start a command, or another Python program, and return its process, whose output goes to a pipe."""
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a command, and return its process, whose output goes to a pipe."""
+        return self.start_python("-m", "orchestrator.sweep", *arguments, **environment)
+
+    def start_python(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start a Python program, and return its process, whose output goes to a pipe."""
         own = {
             "SWEEP_ROOT": str(self.root),
             "SWEEP_DATA": str(self.shared / "data"),
@@ -66,7 +68,7 @@ class Commands:
             "SWEEP_WARM": "0",  # no process is to be left
         }
         process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
+            [sys.executable, *arguments],
             cwd=self.project,
             env={**os.environ, **own, **environment},
             stdout=subprocess.PIPE,

@@ -109,7 +109,7 @@ def test_calls_on_a_lent_device_go_on_exactly(commands: Commands, tmp_path: Path
     killed_at = len(_reports(commands))
 
     while (ended_at := len(_reports(commands))) == killed_at:
-        second = commands.start(f"{seconds:.1f}", *words, program=("-c", LIMITED), **device)
+        second = commands.start_python("-c", LIMITED, f"{seconds:.1f}", *words, **device)
         code, output = finish(second, 500)
         assert code == 4, output
         seconds *= 1.25

@@ -28,6 +28,7 @@ def points_by_run(uri: str) -> dict[str, int]:
     """Return the number of points of each run by its name; each name must occur once."""
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("retrieval")
+    assert experiment is not None
     runs = client.search_runs([experiment.experiment_id])
     points = {
         without_value(run.info.run_name): sum(

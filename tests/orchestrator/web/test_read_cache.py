@@ -20,7 +20,7 @@ from sqlalchemy.pool import Pool
 from orchestrator.api.priorities import move
 from orchestrator.api.status import changes
 from orchestrator.api.workspace import Workspace
-from orchestrator.client.answers import Status
+from orchestrator.client.statuses import Status
 from orchestrator.errors import NotFound
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
