@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,10 @@ def main() -> None:
     """Answer the request on standard input."""
     process_secrets.begin()
     given = json.load(sys.stdin)
+    answering = _answering(given)
     _limit(CheckLimits(**given["limits"]))
     try:
-        answer = _answer(given)
+        answer = answering(given)
     except Unfinished:
         answer = {"exhausted": True}
     except Refusal as refusal:
@@ -59,13 +60,18 @@ def main() -> None:
     json.dump(answer, sys.stdout)
 
 
-def _answer(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _answering(given: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """Return the function that answers a request; its imports are done before memory is limited."""
     if given.get("file") is not None:
-        columns, rows, truncated = selected(Path(given["file"]), given["sql"], given["rows"])
-        return {"answer": {"columns": columns, "rows": rows, "truncated": truncated}}
+        return _selected
     from orchestrator.web import check_process
 
-    return check_process.answer(given)
+    return check_process.answer
+
+
+def _selected(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    columns, rows, truncated = selected(Path(given["file"]), given["sql"], given["rows"])
+    return {"answer": {"columns": columns, "rows": rows, "truncated": truncated}}
 
 
 def _limit(limits: CheckLimits) -> None:
