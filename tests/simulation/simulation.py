@@ -9,7 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
-from orchestrator.ledger import row_backup
+import filelock
+
 from orchestrator.schedule import schedulers
 from orchestrator.storage import store
 from orchestrator.training import attempt
@@ -143,7 +144,7 @@ class _Simulation:
                 if self._result.size == "long" and self._result.seed % 5 == 3:
                     stack.enter_context(patch.object(attempt, "SIGN_OF_LIFE", -1.0))  # after every round
                 stack.enter_context(patch.object(schedulers, "session_of", world.session_of))
-                stack.enter_context(patch.object(row_backup, "FileLock", PlainLock))
+                stack.enter_context(patch.object(filelock, "FileLock", PlainLock))
                 stack.enter_context(patch.object(store, "PROBE_BYTES", 1))  # a full disk refuses any file
                 stack.enter_context(patch.object(stop_requests, "may_begin", world.cluster.may_begin))
                 can_fail = bool({"power loss", "recover"} & kinds)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import filelock
+
 from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import BadInput, Busy, Exit, NoDatabase
-from orchestrator.ledger import row_backup, schema
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import settings, submissions
 from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
@@ -133,8 +134,7 @@ class World:
             patch.object(service.Service, "poll", self._noted(service.Service.poll)),
             patch.object(deliveries, "Shipper", self._shipper),
             patch.object(Ledger, "open", self._open),
-            patch.object(row_backup, "FileLock", PlainLock),
-            patch.object(schema, "FileLock", PlainLock),
+            patch.object(filelock, "FileLock", PlainLock),
         ):
             yield
 
