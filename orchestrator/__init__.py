@@ -114,7 +114,7 @@ __all__ = [
 _MODULES = {
     "Observer": "driver.log",
     "Progress": "session.board",
-    "Status": "client.answers",
+    "Status": "client.statuses",
     "Sweep": "api.local_sweep",
     "Trial": "api.trial",
     "available": "api.clusters",

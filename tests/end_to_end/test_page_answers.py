@@ -213,7 +213,7 @@ def test_how_long_still_takes_no_action(screen: webdriver.Chrome, client: Client
 
 def test_what_it_has_cost_takes_no_action(screen: webdriver.Chrome, client: Client) -> None:
     opened(screen, client, RUNNING)
-    assert "elapsed of 2 h" in answer(screen, "elapsed")
+    assert "elapsed of 2.0 h" in answer(screen, "elapsed")
     assert "compute" in answer(screen, "compute")
     assert "core-hours" in answer(screen, "compute")
 
