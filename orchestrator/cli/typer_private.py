@@ -33,7 +33,7 @@ class LightCheck:
         """Return a value of the command line, the environment or the default, with the parameter's type.
 
         Raises:
-            typer.BadParameter: It is no value of this type, or violates a condition.
+            typer.BadParameter: It does not have this type, or violates a condition.
         """
         kind, given = self.descriptor.annotation, self.descriptor.parameter_info
         is_list = param.multiple or param.nargs == -1

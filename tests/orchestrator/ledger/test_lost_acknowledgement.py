@@ -6,7 +6,8 @@ import socket
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from typing import TypeVar
 
 import pytest
 from sqlalchemy import func, select
@@ -60,6 +61,9 @@ class Proxy(socketserver.ThreadingTCPServer):
         """Ignore a connection that has ended."""
 
 
+AnyProxy = TypeVar("AnyProxy", bound=Proxy)
+
+
 def _answer(server: socket.socket, client: socket.socket, is_lost: threading.Event) -> None:
     with suppress(OSError):  # the client has closed the connection
         while part := server.recv(65_536):
@@ -75,15 +79,22 @@ class _Handler(socketserver.BaseRequestHandler):
         self.server.relay(self.request)
 
 
+@contextmanager
+def relaying(proxy: AnyProxy) -> Iterator[AnyProxy]:
+    """Run a proxy in a thread for a `with` block."""
+    with proxy:
+        thread = threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield proxy
+        proxy.shutdown()
+        thread.join()
+
+
 @pytest.fixture
 def proxy(postgres_server: Server) -> Iterator[Proxy]:
     """Run a proxy in front of the server."""
-    with Proxy(postgres_server.port) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+    with relaying(Proxy(postgres_server.port)) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture

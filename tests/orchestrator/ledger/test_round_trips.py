@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pytest
 
@@ -14,7 +14,7 @@ from orchestrator.ledger.integrity import verify
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, saved, trial_record, writer
-from tests.orchestrator.ledger.test_lost_acknowledgement import Proxy
+from tests.orchestrator.ledger.test_lost_acknowledgement import Proxy, relaying
 from tests.postgres import Server
 
 DELAY = 0.03
@@ -59,21 +59,10 @@ class SlowProxy(Proxy):
             server.shutdown(socket.SHUT_WR)
 
 
-@contextmanager
-def slow_proxy(server: Server) -> Iterator[SlowProxy]:
-    """Run a proxy in front of a server."""
-    with SlowProxy(server.port) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
-
-
 @pytest.fixture
 def proxy(postgres_server: Server) -> Iterator[SlowProxy]:
     """Run a proxy in front of the server."""
-    with slow_proxy(postgres_server) as running:
+    with relaying(SlowProxy(postgres_server.port)) as running:
         yield running
 
 

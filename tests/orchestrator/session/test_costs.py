@@ -18,7 +18,8 @@ from orchestrator.ledger.backup import backup_file
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import trial_key
 from orchestrator.session.session import Session
-from tests.orchestrator.ledger.test_round_trips import ROUND_TRIPS, slow_proxy
+from tests.orchestrator.ledger.test_lost_acknowledgement import relaying
+from tests.orchestrator.ledger.test_round_trips import ROUND_TRIPS, SlowProxy
 from tests.orchestrator.session.sessions import SPACE, Sessions, outcome
 from tests.postgres import Server
 
@@ -194,7 +195,7 @@ def test_a_report_makes_three_round_trips_to_a_server(
     tmp_path: Path, postgres_server: Server, postgres_url: str
 ) -> None:
     """From a worker's outcome to the committed rows, without the look at the limits that follows."""
-    with slow_proxy(postgres_server) as proxy:
+    with relaying(SlowProxy(postgres_server.port)) as proxy:
         sessions = Sessions(tmp_path, proxy.before(postgres_url))
         session = sessions.open(sessions.of(SPACE.replace("BUDGET", "1").replace("steps: 30", "steps: 9000")))
         assignment = launched(session)

@@ -60,7 +60,7 @@ def test_no_secret_is_read(reader: Client, table: str) -> None:
 
 
 def test_the_process_of_a_query_imports_little(client: Client) -> None:
-    """A query of a SQLite file takes about as long as the start of Python, so a few a second slow nobody."""
+    """Several queries a second must leave the processor to other users."""
     file = str(database_file(parse(client.workspace.paths.ledger_url)))
     given = {"sql": "SELECT count(*) AS trials FROM trials", "rows": 1, "file": file}
     done = subprocess.run(
