@@ -15,7 +15,7 @@ from orchestrator.errors import BadInput
 from orchestrator.ledger.pool import claims
 from orchestrator.machines import cluster_file, drain
 from orchestrator.machines.cluster_file import ensure_token
-from orchestrator.machines.hardware import Hardware, detect
+from orchestrator.machines.hardware import Hardware
 from orchestrator.machines.joining import SharedRay, end_shared_ray, shared_ray
 from orchestrator.sharing.pool_rows import UNIT
 from orchestrator.sharing.view import View
@@ -51,11 +51,6 @@ def available(*, root: str | Path | None = None) -> Hardware:
         NoCluster: The cluster does not answer, or has no nodes.
     """
     return preflight.available_hardware(Workspace.at(root).paths)
-
-
-def this_machine() -> Hardware:
-    """Return the hardware of this machine."""
-    return detect()
 
 
 def check_file(file: Path) -> Sequence[BadInput]:

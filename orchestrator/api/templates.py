@@ -145,20 +145,6 @@ def write_for_script(script: Path) -> tuple[Path, list[str]]:
     return file, comments[1:]
 
 
-def draft_from_argparse(script: Path) -> str:
-    """Return a search-space file for a Python script that declares its options with `argparse` or click.
-
-    The script is read, not run.
-
-    Args:
-        script: Path of the script.
-
-    Raises:
-        BadInput: The file cannot be read, or has no option that can be searched.
-    """
-    return argparse_draft.draft(_source_of(script), script.name)
-
-
 def _source_of(script: Path) -> str:
     try:
         return text_of(script)

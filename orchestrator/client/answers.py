@@ -16,7 +16,6 @@ from orchestrator.ledger.sweeps.records import (
     CheckpointKind,
     Role,
     TrialState,
-    trial_label,
 )
 from orchestrator.ledger.sweeps.selection import Direction
 from orchestrator.ledger.sweeps.standing import (
@@ -143,12 +142,6 @@ class LiveSweep:
     ends_at: float | None = None
     events: Sequence[SweepEvent] = ()
     history: Sequence[HistoryPoint] = ()
-
-    @property
-    def best_label(self) -> str | None:
-        """Label of the best trial so far, or None."""
-        best = self.status.progress.best_key
-        return None if best is None else trial_label(best)
 
 
 @dataclass(frozen=True)

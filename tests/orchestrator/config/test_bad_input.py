@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from orchestrator.api.templates import draft_from_argparse
+from orchestrator.api.templates import write_for_script
 from orchestrator.config import load
 from orchestrator.config.document import Mistake
 from orchestrator.errors import BadInput
@@ -555,7 +555,7 @@ def test_code_is_read_up_to_a_limit(tmp_path: Path) -> None:
     assert len(digest_of("net.py:Net", tmp_path)) == 64, "of its first bytes, and not of the pipe"
     for name in ("net.py", "pipe.py"):
         with pytest.raises(BadInput):
-            draft_from_argparse(tmp_path / name)
+            write_for_script(tmp_path / name)
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
