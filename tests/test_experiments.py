@@ -44,6 +44,7 @@ def way_to_train(training: TrainingSettings) -> tuple[Any, ...]:
     return (training.optimizer, clipped, rule, training.accumulate, training.remat, training.carry_state)
 
 
+@pytest.mark.slow
 def test_a_training_step_of_every_arm_fits_its_shapes() -> None:
     """Traced in this process, which takes half the time of a process for each file.
 

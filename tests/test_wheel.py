@@ -54,6 +54,7 @@ def _built(source: Path, folder: Path) -> Path:
     return wheel
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path) -> None:
     files = {
         str(path.relative_to(ROOT))
@@ -73,6 +74,7 @@ def test_the_wheel_holds_search_spaces_and_cluster_files(wheel: Path) -> None:
     assert expected <= names
 
 
+@pytest.mark.slow
 def test_a_report_is_written_by_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     """The wheel contains the migrations of the ledger and the templates of the report."""
     zipfile.ZipFile(wheel).extractall(tmp_path)
@@ -142,6 +144,7 @@ print(trial.params, trial.seed)
 """
 
 
+@pytest.mark.slow
 def test_the_client_is_a_package_by_itself(tmp_path: Path) -> None:
     """With it alone a script runs by hand: it prints what it would report, and takes values like options."""
     source = tmp_path / "source"

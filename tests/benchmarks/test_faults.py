@@ -32,6 +32,7 @@ def test_a_failing_write_tears_nothing(tmp_path: Path) -> None:
     assert "20 cases, 20 cut short" in row.seen
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler to build the library that records")
 def test_a_loss_of_power_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
     (row,) = power_failures(Dose(tmp_path, crashes=12))
@@ -58,6 +59,7 @@ def test_every_scenario_is_a_function() -> None:
         assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, text
 
 
+@pytest.mark.slow
 def test_the_command_runs_outside_a_test() -> None:
     """A process without pytest may start a Ray of its own."""
     command = [sys.executable, "-m", "benchmarks.faults", "damage", "--cases", "2"]

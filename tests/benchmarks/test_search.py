@@ -28,6 +28,7 @@ def test_a_suggestion_takes_at_most_50_ms_of_cpu(trials: int) -> None:
     assert suggestion_seconds(trials) <= 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.78, 0.53])
 def test_early_values_have_the_stated_correlation_with_final_ones(correlation: float) -> None:
     found = []
@@ -45,6 +46,7 @@ def test_equal_ranks_have_a_ratio_of_1_within_its_interval() -> None:
     assert low < middle == 1 < high
 
 
+@pytest.mark.slow
 def test_a_race_gains_where_seeds_differ_and_not_where_they_do_not() -> None:
     draws = np.random.default_rng(0)
     finals = np.sort(draws.normal(80.0, 2.0, 512))

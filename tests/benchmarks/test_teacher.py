@@ -17,6 +17,7 @@ def test_an_output_is_the_convolution_of_its_input() -> None:
     np.testing.assert_allclose(outputs[:, 2], 0.1 * inputs[:, 2] + h_1 * inputs[:, 1], atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", ["linear_rnn", "tanh_rnn"])
 def test_the_value_is_the_mean_logarithm_of_the_curve(layer: str) -> None:
     answer = error(layer=layer, rate=1e-3, seed=0, steps=20)

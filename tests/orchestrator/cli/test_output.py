@@ -121,6 +121,7 @@ def test_a_driver_goes_on_without_its_output(kind: str) -> None:
     assert (done.returncode, done.stderr) == (3, "")
 
 
+@pytest.mark.slow
 def test_a_service_goes_on_without_its_output(tmp_path: Path) -> None:
     root = tmp_path / "mlruns"
     with (

@@ -209,6 +209,7 @@ def test_the_fewest_seeds_are_those_that_can_decide() -> None:
 # ------------------------------------------------------------------ intervals
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [unimodal, bimodal, skewed])
 @pytest.mark.parametrize("seeds", [3, 5, *range(6, 21)])
 def test_intervals_of_the_median_have_their_confidence(draw: Draw, seeds: int) -> None:
@@ -252,6 +253,7 @@ def covered(pairs: np.ndarray, comparisons: int) -> np.ndarray:
     return held.reshape(pairs.shape[:-2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [unimodal, bimodal, skewed])
 @pytest.mark.parametrize("seeds", [4, 5, 6, 7])
 def test_intervals_of_differences_have_their_confidence(draw: Draw, seeds: int) -> None:
@@ -260,6 +262,7 @@ def test_intervals_of_differences_have_their_confidence(draw: Draw, seeds: int) 
     assert 0.94 <= covered(drawn, 1).mean() <= (0.99 if seeds > 4 else 0.992)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [unimodal, bimodal, skewed])
 def test_intervals_of_a_family_hold_all_differences(draw: Draw) -> None:
     drawn = draw(np.random.default_rng(11), (RUNS // 4, FAMILY, 2, 6))

@@ -117,6 +117,7 @@ def from_ends(begun: Sequence[Simulated], now: float, trials: int) -> float | No
     return (trials - settled) * (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["none", "asha", "coin"])
 def test_the_range_holds_the_true_end_of_four_fifths_of_all_searches(scheduler: str) -> None:
     """A range as wide around the distance between ends, the former estimate, does not."""

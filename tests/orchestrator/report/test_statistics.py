@@ -102,6 +102,7 @@ def test_the_interval_of_one_result_contains_its_true_share(by_seed: float) -> N
         assert held / RUNS >= 0.95 - TOLERANCE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_seed", [0.0, 0.3])
 def test_equal_settings_seldom_have_a_winner(by_seed: float) -> None:
     """Of four equal settings one is named in at most 5 % of cases."""

@@ -55,6 +55,7 @@ def test_failed_retrainings_lose_and_unknown_noise_decides_nothing() -> None:
     assert chance_of_leader([[0.9, -math.inf], [0.5, 0.501]], 6) == 0.0, "one failure shows little"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("top", "runs"), [(2, 4), (2, 12), (3, 6), (5, 13)])
 def test_equal_candidates_seldom_have_a_winner(top: int, runs: int) -> None:
     """As in a sweep in which only the seed varies."""
@@ -63,6 +64,7 @@ def test_equal_candidates_seldom_have_a_winner(top: int, runs: int) -> None:
     assert named <= 0.05 * RACES
 
 
+@pytest.mark.slow
 def test_a_rule_that_forgets_the_selection_names_too_many() -> None:
     """Control: the test above notices a one-sided test of the leader after each retraining."""
     rng, named = np.random.default_rng(0), 0

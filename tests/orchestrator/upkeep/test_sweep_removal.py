@@ -195,7 +195,11 @@ def test_a_running_sweep_is_neither_archived_nor_deleted(paths: Paths) -> None:
 
 @pytest.mark.parametrize(
     ("paths", "moment"),
-    [(place, moment) for place, moments in MOMENTS.items() for moment in (None, *moments)],
+    [
+        pytest.param(place, moment, marks=pytest.mark.slow if moment in ("files", "log", "rows") else ())
+        for place, moments in MOMENTS.items()
+        for moment in (None, *moments)
+    ],
     indirect=["paths"],
 )
 def test_a_collection_that_was_killed_leaves_nothing_after_the_next_one(

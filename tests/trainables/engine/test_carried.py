@@ -103,6 +103,7 @@ def trained(engine: Engine, settings: TrialSettings, steps: int, slot: int = 0) 
     return snapshot
 
 
+@pytest.mark.slow
 def test_rows_carry_the_states_of_the_whole_text(engine: Engine) -> None:
     """After four segments the memory is that of four segments as one sequence, and not that of the last."""
     places = order(0, 4)
@@ -186,6 +187,7 @@ def test_another_trials_states_are_not_read_on(engine: Engine) -> None:
         np.testing.assert_allclose(actual[moved], alone[moved], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_part_of_a_step_has_its_own_rows(engine: Engine) -> None:
     """Two batches of two rows for one update carry what one batch of four does."""
     settings = still(batch_size=ROWS // 2, accumulate=2)

@@ -67,6 +67,7 @@ def _unlike(seed: int) -> TrialSettings:
     )
 
 
+@pytest.mark.slow
 def test_learns(single: Engine) -> None:
     """A trial learns the toy task far beyond chance; its report agrees with the evaluation."""
     with _trials(single, {0: toy_trial()}):
@@ -199,6 +200,7 @@ NEWTON = {"layer": "gru", "bidirectional": True, "options": {"algorithm": "newto
 LOOP = {**NEWTON, "options": {"algorithm": "sequential"}}
 
 
+@pytest.mark.slow
 def test_layers_solved_by_newton_train_as_those_of_the_loop() -> None:
     """Newton's method trains as the loop does, reports how, and a new learning rate compiles nothing."""
     one, other = (toy_trial(0, model=NEWTON, learning_rate=rate) for rate in (1e-3, 2e-3))
@@ -219,6 +221,7 @@ def test_layers_solved_by_newton_train_as_those_of_the_loop() -> None:
     assert not seen
 
 
+@pytest.mark.slow
 def test_fallbacks_are_counted_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sequence of every step counts, once a direction, also after the trial has moved to an engine."""
     monkeypatch.setattr(newton, "TOLERANCE", -1.0)  # No residual is that small.
@@ -360,6 +363,7 @@ def test_the_size_of_a_clip_compiles_nothing() -> None:
     assert np.any(first != second)
 
 
+@pytest.mark.slow
 def test_a_warm_up_in_epochs_is_that_share_of_the_steps(single: Engine) -> None:
     """An epoch of 203 examples has 25 batches of 8, so two epochs are a quarter of 200 steps.
 

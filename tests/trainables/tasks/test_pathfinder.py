@@ -86,6 +86,7 @@ def turns(table: Tables, headings: np.ndarray) -> np.ndarray:
     return np.minimum(gap, 2 * np.pi - gap)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["drawing", "large"])
 def test_no_snake_turns_more_than_its_continuity_allows(which: str, request: pytest.FixtureRequest) -> None:
     drawing: Drawing = request.getfixturevalue(which)
@@ -297,6 +298,7 @@ def test_the_empty_image_of_the_release_is_left_out(tmp_path: Path) -> None:
         TASK.load({"source": "published", "difficulty": "easy"}, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_so_few_images_that_a_margin_has_none_are_drawn(number: int) -> None:
     for seed in range(4):

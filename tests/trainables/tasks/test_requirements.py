@@ -98,6 +98,7 @@ def _errors(data: TaskData, key: Key) -> float:
     )
 
 
+@pytest.mark.slow
 @of_cases
 def test_what_lacks_the_requirement_does_not_solve_the_task(
     name: str, options: dict[str, Any], folder: Path
@@ -148,6 +149,7 @@ def _of_last_step(split: Split) -> np.ndarray:
     return np.stack([np.ones_like(number), number, marker, number * marker], axis=1)
 
 
+@pytest.mark.slow
 def test_a_network_without_recurrence_knows_the_answering_step_alone() -> None:
     """Read at the last step, the layer `none` answers the same whatever came before; pooled, it does not."""
     signature = TASKS["adding"].outline({"length": 12})
