@@ -57,7 +57,7 @@ def task_named(name: str) -> Task:
 
 
 def states(folder: Path) -> dict[str, State]:
-    """Return the state of the data of every task by name: present, generated or missing.
+    """Return the data state of each task by name: present, generated or missing.
 
     Args:
         folder: Folder of the data sets.

@@ -33,7 +33,7 @@ def compare(
 
     A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
     confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
-    each. Otherwise the verb says why none is named, and what difference could be established.
+    each. Otherwise the output gives the reason, and the smallest difference that could be established.
 
     Example:
 

@@ -57,8 +57,8 @@ def matched(
 ) -> KnownResults:
     """Return the rows of a table that are results of a search, and the number of other rows by reason.
 
-    The mean of rows with equal settings is one result. Of more than `MOST_RESULTS`, as many are kept, spread
-    evenly over the ranks of the first objective.
+    The mean of rows with equal settings is one result. At most `MOST_RESULTS` are kept, spread evenly over
+    the ranks of the first objective.
 
     Args:
         source: Name of the table.

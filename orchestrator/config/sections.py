@@ -429,14 +429,14 @@ class LongerSection(Section):
 
 
 class NoImprovementSection(Section):
-    """An end of the search after trials that have not improved on the best one."""
+    """End of the search after a number of trials without an improvement."""
 
     trials: Whole = setting("Trials that end one after another without an improvement.", 20, ge=1, le=100_000)
     by: Number = setting("Smallest improvement that counts.", 0.001, 0.0, ge=0)
 
 
 class BudgetSection(Section):
-    """When the search ends; whichever comes first."""
+    """Limits of the search; the first one that is reached ends it."""
 
     trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
     hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
@@ -546,7 +546,7 @@ class ConfirmSection(Section):
 
 
 class PublishedSection(OpenSection):
-    """Published values, tried first, and figures to beat: further keys, `test/<metric>: figure`."""
+    """Published hyperparameters, tried first; further keys are published results, `test/<metric>: value`."""
 
     source: Word = setting("Paper and table.", '"RotRNN, Tables 1 and 3"')
     values: dict[str, Any] = setting(

@@ -120,7 +120,7 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
     commits = stored.tally.commits
     # If neither file reaches the newest commit, as after a power failure, the further one counts.
     if newest > commits and (not commits or _rebuildable(log) > commits):
-        must, got = "must hold every commit", f"{commits} of {newest} commits of {sweep_id}"
+        must, got = "has lost commits", f"{commits} of {newest} commits of {sweep_id}"
         raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
     if commits == 0:
         if repair_backup:
@@ -292,12 +292,12 @@ def _submission_fault(ledger: Ledger, sweep_id: str, row: Row | None) -> str | N
     if copy is None:
         return f"The backup {file} of a submission was missing or damaged."
     if row is None or copy["revision"] > row["revision"]:
-        got = f"{row['revision'] if row else 'none'} of {copy['revision']} changes of submission {sweep_id}"
-        must = "must hold every commit"
+        got = f"{row['revision'] if row else 0} of {copy['revision']} changes of submission {sweep_id}"
+        must = "has lost commits"
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     if copy["revision"] < row["revision"]:
         return f"The backup {file} of a submission was behind."
     if copy != row:
-        must, got = "must hold each row as it was written", f"another submission {sweep_id}"
+        must, got = "has a row that differs from its backup", f"submission {sweep_id}"
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     return None

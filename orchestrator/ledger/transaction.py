@@ -65,7 +65,7 @@ def statements(table: Table) -> Statements:
 
 
 class Stale(Exception):
-    """Another transaction has changed a row since this one has read or held it: it must begin again."""
+    """A row was changed after this transaction had read it; the transaction must be repeated."""
 
 
 class Transaction:

@@ -197,7 +197,7 @@ class _Found:
 
 
 def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
-    """Lock the free ones of the given GPUs."""
+    """Lock those of the given GPUs that nobody uses."""
     held: dict[str, int] = {}
     refused, locked = [], False
     users = _foreign_users()
@@ -398,5 +398,5 @@ def _closing(descriptor: int) -> Iterator[None]:
 
 
 def _unsafe(path: str, got: str) -> NoCluster:
-    must = "must be a folder of mode 1777 that holds plain files"
-    return NoCluster(f"the locks of the GPUs, {path}", must, got, f"Remove it, or set {LOCKS} for all users.")
+    must = "must be a folder of mode 1777 with plain files"
+    return NoCluster(f"folder of GPU locks {path}", must, got, f"Remove it, or set {LOCKS} for all users.")

@@ -493,7 +493,7 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 
 def test_metric(metric: str) -> str:
-    """Return the name on the test split of a validation metric."""
+    """Return the test-split name of a validation metric."""
     return f"test/{metric.partition('/')[2] or metric}"
 
 

@@ -320,7 +320,7 @@ def _standing(
         ledger: Ledger of the sweep.
         entry: State of its submission.
         before: Sweeps of the owner in the last round, or None in the first round.
-        has_listener: Whether a target hears of the sweep even if its file names none.
+        has_listener: Whether a target gets notices of the sweep even if its file names none.
     """
     known = (before or {}).get(entry.sweep_id)
     is_same = known is not None and known.submission == entry

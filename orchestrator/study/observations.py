@@ -35,7 +35,7 @@ class Observation:
     Attributes:
         state: Optuna's state.
         values: One number per objective; None for an unfinished or failed trial.
-        violations: Violations by how much each constraint is broken; at most 0 for one that is kept.
+        violations: Violation of each constraint; at most 0 if it is satisfied.
         curve: The first objective by step.
     """
 

@@ -136,8 +136,8 @@ def admitted(request: Request) -> User | None:
 async def admit(request: Request) -> None:
     """Store the user of a request in its state, or None on a route without authentication.
 
-    Raises what `admitted` raises. Most requests need nothing that is not cached, and no other thread, which
-    takes longer than the check.
+    Raises what `admitted` raises. Most requests need only cached state, and are checked without another
+    thread, which would take longer.
     """
     state: AppState = request.app.state.shared
     is_cached = all(state.cache.lasts(key, ADMISSION_SECONDS) for key in _needed(request))

@@ -62,7 +62,7 @@ class Validated:
 
 
 def checked_sweep(app: AppState, sent: SentFile, owner: str) -> tuple[LoadedSweep, Sequence[str]]:
-    """Return the sweep of a file, and what may surprise its owner.
+    """Return the sweep of a file, and warnings for its owner.
 
     Raises:
         BadInput: The file is wrong, or exceeds a limit.

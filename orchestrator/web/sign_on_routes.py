@@ -78,5 +78,5 @@ def _opened(app: AppState, identity: Identity) -> tuple[str, float]:
 def _provider(app: AppState) -> IdentityProvider:
     if app.provider is None:
         remedy = "Sign in with a token, or start the service with `serve --oidc FILE`."
-        raise NotFound("single sign-on", "must be set up", "no provider", remedy)
+        raise NotFound("single sign-on", "is not set up", "", remedy)
     return app.provider

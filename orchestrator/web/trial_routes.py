@@ -132,7 +132,7 @@ def list_trials(
 
 
 def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
-    """Return the table of a sweep, without changes of the last second."""
+    """Return the table of a sweep, at most a second old."""
 
     def version() -> Hashable:
         found = app.version(sweep_id)
@@ -215,7 +215,7 @@ def show_curves(
 ) -> LearningCurves:
     """Show the curves of the running and the best trials, and the band of the others.
 
-    Of named trials these are their curves, and the band of all trials.
+    If trials are named, show their curves and the band of all trials.
     """
     # The band of all trials stays the same while a reader changes the filter; it takes most of the time.
     chosen = None if trial is None else ()

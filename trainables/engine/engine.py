@@ -198,7 +198,7 @@ class Engine:
         return {slot: done[slot] if slot in done else self.cut(slot) for slot in steps}
 
     def ask(self, slot: int, steps: int) -> None:
-        """Ask a slot for a number of steps, which the next rounds take."""
+        """Request a number of training steps from a slot; the next rounds take them."""
         assert steps >= 1
         assert slot in self._taken, f"slot {slot} holds no trial"
         assert slot not in self._asked, f"slot {slot} has steps left"

@@ -327,7 +327,7 @@ def only_looks_back(layer: Layer) -> None:
     if layer.bidirectional:
         raise Refusal(
             type(layer).__name__,
-            "the layer must only look back",
+            "must be causal",
             "bidirectional=True",
             "Build it with bidirectional=False to run it step by step, or from a carried state.",
         )

@@ -178,7 +178,7 @@ class RGLRU(GatedLayer):
 
 
 def joined(blocks: Array) -> Array:
-    """Join square blocks (H, n, n) along the diagonals of as few as have at most `WIDTH` channels.
+    """Merge blocks (H, n, n) into fewer block-diagonal matrices of at most `WIDTH` channels.
 
     Products of many small matrices are slow on a processor.
 

@@ -1,8 +1,8 @@
 """Submissions: sweeps in the queue of the service.
 
-Users add and release submissions. The service, which holds a lease of its own, decides when a driver starts
-and what its end means. A driver writes its beginning and its end, and the number of its start separates it
-from drivers that have replaced it.
+Users add submissions. The service, which holds a lease of its own, starts drivers and decides what follows
+their end. A driver writes its beginning and its end with the number of its start, so that a replaced driver
+cannot write.
 """
 
 from __future__ import annotations

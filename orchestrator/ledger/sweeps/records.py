@@ -427,7 +427,7 @@ def attempt_id_of(trial: str, number: int) -> str:
 
 
 def trial_label(trial: str) -> str:
-    """Return the name of a trial within its sweep: its number, with a `c` before that of a confirmation."""
+    """Return the name of a trial within its sweep: its number, prefixed with `c` for a confirmation."""
     return trial.rpartition("-")[2]
 
 

@@ -123,7 +123,7 @@ def read(array: Reference, mask: Array, *index: Array) -> Number:
 
 
 def write(array: Reference, number: Number, mask: Array, *index: Array) -> None:
-    """Write a number, at an index of a series, in the type of the array."""
+    """Store a number at an index of an array, cast to the array's type."""
     for plane, part in enumerate(number):
         triton.store(array.at[_at(plane, index)], part.astype(array.dtype), mask=mask)
 
