@@ -128,7 +128,7 @@ class Count:
 
     Attributes:
         of: Static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
-        number: Function of their values, in the order of `of`; never falls when a size grows.
+        number: Function of their values, in the order of `of`; non-decreasing in every size.
     """
 
     of: tuple[str, ...]

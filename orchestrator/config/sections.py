@@ -415,7 +415,7 @@ class ObjectiveSection(Section):
 
 
 class Bound(Section):
-    """Bounds of a metric that a feasible trial keeps."""
+    """Bounds of a metric that a feasible trial satisfies."""
 
     at_least: Number | None = setting("Smallest feasible value.", 1000, None)
     at_most: Number | None = setting("Largest feasible value.", 0.7, None)

@@ -140,7 +140,7 @@ def _check_families(file: ExperimentFile) -> None:
 
 
 def families_of(file: ExperimentFile, arms: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the arms of each declared family, of those that a profile keeps."""
+    """Return the arms of each declared family that a profile keeps."""
     return {
         family: tuple(arm for arm in arms if any(fnmatch.fnmatchcase(arm, pattern) for pattern in patterns))
         for family, patterns in file.families.items()

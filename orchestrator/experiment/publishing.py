@@ -328,7 +328,7 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
     """Compare the arms of a claim, at least one of which is published.
 
     If scores of test examples are missing, the published comparison is kept, provided that both arms are
-    published. Its p value is its own, and the family of the present file corrects it.
+    published. Its p value is uncorrected; the family of the present file corrects it.
     """
     arms = {arm.name: arm for arm in present.arms}
     both = (arms[claim.better], arms[claim.than])

@@ -217,7 +217,7 @@ class Summary:
         layer: Layer of the file; `chosen_layer` is the one of the chosen trial.
         metric: Metric that is optimised, such as `val/accuracy`.
         test_metric: Same metric on the test split, such as `test/accuracy`.
-        constraints: Bounds that a feasible trial keeps, by metric.
+        constraints: Bounds that a feasible trial satisfies, by metric.
         data_digest: Digest of all splits; sweeps with equal digests have the same test examples.
         comparable: Whether the data are those of published results; `note` gives the reason if not.
         departures: Differences of the chosen trial from the published setting, such as `depth 2 instead of
@@ -302,7 +302,7 @@ class Summary:
 
     @property
     def judged(self) -> str:
-        """What trials are judged by, after a noun: ` on validation`, or '' for a script's own metric."""
+        """Suffix for what trials are judged by: ` on validation`, or '' for a script's own metric."""
         return "" if self.runs_script else " on validation"
 
     @property

@@ -40,7 +40,7 @@ def choose_slots(
     """Measure 1, 2, 4, ... slots until more of them are not worth it or do not fit.
 
     Args:
-        settings: Any trial's of the static choice.
+        settings: Settings of any trial of the static choice.
         data: Data of its task.
         most: Most slots to try.
         seconds: Seconds to measure each number for, after compilation.

@@ -12,8 +12,8 @@ guesses, so fewer sweeps and no array of L matrices; the states within a chunk a
 
 Sweeps without P come first, because they cost S times less for S numbers in a state, and suffice where a
 state is forgotten within a few chunks. A correction far beyond the size of the states is not trusted: the
-next guess is then the last state of the chunk before, as in a sweep without P. ELK bounds the corrections of
-DEER, which has a product of L derivatives to overflow, by a Kalman filter, whose gain attenuates derivatives.
+next guess is then the last state of the chunk before, as in a sweep without P. In DEER, a product of L
+derivatives can overflow; ELK bounds its corrections by a Kalman filter, whose gain attenuates derivatives.
 Here their products are as long as a chunk, and attenuating them by a common factor, which was halved after
 each sweep that did not help, solved no more of 48 recurrences (docs/benchmarks/recurrence.md). In any case
 the first k chunks are right after k sweeps.
