@@ -239,7 +239,7 @@ def entries(path: Path) -> Iterator[Entry]:
 
 
 def newest(path: Path) -> int:
-    """Return the number of the last intact line, even behind a damaged one; 0 without an intact line.
+    """Return the number of the last intact line, even after a damaged one; 0 without an intact line.
 
     Only the end of the log is read, unless no line in it is intact.
     """

@@ -210,7 +210,7 @@ def _is_long(log: Path, state: float) -> bool:
 
 
 def _rebuildable(log: Path) -> int:
-    """Return the number of the last commit that a backup can rebuild, without lines behind a damaged one."""
+    """Return the number of the last commit that a backup can rebuild, up to its first damaged line."""
     number: int | None = None
     for entry in backup.entries(log):
         if number is None and not starts_whole(entry):

@@ -88,7 +88,7 @@ TAIL = 200
 
 
 class RepeatedStep(Exception):
-    """A report of the step that was reported before; its argument is the step."""
+    """A report repeats the step of the previous one; the argument is the step."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Report:
 
         Args:
             line: Line as the script has written it.
-            after: Step of the report before, which is -1 before the first one.
+            after: Step of the previous report, or -1 without one.
             attempt_id: Id of the attempt; a line may omit it, but must not name another attempt.
 
         Raises:
-            RepeatedStep: The step is that of the report before.
+            RepeatedStep: The step is that of the previous report.
             Refusal: The line is invalid, or a report of another attempt.
         """
         try:
@@ -382,7 +382,7 @@ class ScriptAttempt:
         remove(self._folder)
 
     def _finished(self, last: Outcome) -> Outcome:
-        """Return the last outcome after the script has ended; it may still test, export or upload."""
+        """Wait for the end of the script, which may still test, export or upload; return the last outcome."""
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=False)
         began = time.monotonic()

@@ -58,7 +58,7 @@ def check(url: str) -> None:
     """Refuse an invalid URL of a store.
 
     Raises:
-        BadInput: The URL has no scheme, contains a secret, or no client for it is installed.
+        BadInput: The URL has no scheme, contains a secret, or needs a client that is not installed.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.username or parts.password:

@@ -86,7 +86,7 @@ def observe(
 def rank(sweep: SweepConfig, observation: Observation) -> tuple[float, ...] | None:
     """Return a sort key, smaller for a better trial, or None if a sampler learns nothing from the trial.
 
-    The order is TPE's: complete trials, then pruned ones, the later the better, then those that break a
+    The order is TPE's: complete trials, then pruned ones, the later the better, then those that violate a
     constraint.
     """
     if observation.state not in (TrialState.COMPLETE, TrialState.PRUNED):

@@ -136,7 +136,7 @@ def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
 
     def version() -> Hashable:
         found = app.version(sweep_id)
-        with app.ledger() as ledger:  # a mark is no change of the rows of the sweep
+        with app.ledger() as ledger:  # a mark does not change the rows of the sweep
             return found and (found, favourite_trials(ledger, sweep_id))
 
     def read() -> TrialTable:

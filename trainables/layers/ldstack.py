@@ -228,7 +228,7 @@ def _driven(inputs: Array, drives: Array) -> Array:
 
 
 def _return_weights(key: Array, omega: Array, d_model: int) -> tuple[Array, Array]:
-    """Return W = E diag(E^-1 B) as real and imaginary parts (n, n, D); E are the eigenvectors of a normal matrix.
+    """Return W = E diag(E^-1 B), real and imaginary (n, n, D); E are eigenvectors of a normal matrix.
 
     Column k of E and its partner k + n/2 span a plane of a random rotation: two real vectors where the
     eigenvalues are real, (a +- i b) / sqrt(2) where they are a pair. B is normal with variance 1 / D.

@@ -349,7 +349,7 @@ class SubmissionWriter:
         self._ledger, self._token = ledger, token
 
     def change(self, seen: Submission, **columns: Any) -> bool:
-        """Change a submission, and delete a request of the service for its room; a crash is audited.
+        """Change a submission, and delete the service's preemption request for it; audit a crash.
 
         Args:
             seen: The submission as it was when the change was decided.
@@ -388,7 +388,7 @@ class SubmissionWriter:
         self._write(write)
 
     def pause(self, since: float, clock: ClockSetting) -> None:
-        """Pause all starts from the time of the newest crash, which is by `clock`."""
+        """Pause all starts; `since` is the time of the newest crash by `clock`."""
 
         def write(change: QueueTransaction) -> None:
             change.connection.execute(delete(START_PAUSE))

@@ -3,9 +3,10 @@
 Times are seconds since the epoch (UTC) as floats; `at_ms` is in milliseconds. A mapping holds plain JSON
 values. Every key is built and parsed here:
 
-    <sweep>-<number>      a trial of the search <sweep>-c<number>     a confirmation <trial>.<number>      an
-    attempt of a trial, and the Ray Tune trial that runs it <sweep>@<ledger>      the channel of a sweep: what
-    a driver publishes on a Ray, it publishes under this name
+    <sweep>-<number>      a trial of the search
+    <sweep>-c<number>     a confirmation
+    <trial>.<number>      an attempt of a trial, and the Ray Tune trial that runs it
+    <sweep>@<ledger>      the channel of a sweep: the name under which its driver publishes on a Ray
 """
 
 from __future__ import annotations

@@ -286,7 +286,7 @@ class SweepWriter:
         return self.ledger.write(start, self.token)
 
     def take_attempt(self, attempt_id: str, held: float = 0.0) -> None:
-        """Record that a worker has taken an attempt; the first time stands.
+        """Record that a worker has taken an attempt; the first recorded time is kept.
 
         Args:
             attempt_id: ID of the attempt.
