@@ -99,7 +99,7 @@ class _Output(io.FileIO):
                 return len(data)
             if error.errno == errno.EPIPE:
                 raise SystemExit(CLOSED) from None
-            remedy = "Free some, or write to another file."
+            remedy = "Free some space, or write to another file."
             raise NoSpace("standard output", "cannot be written", os.strerror(error.errno), remedy) from None
 
     def _drop(self) -> None:

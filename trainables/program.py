@@ -109,7 +109,10 @@ class Program(ABC):
         Raises:
             Refusal: The class does not define it.
         """
-        must, remedy = "must define `predict(self, state, batch)` to predict", "See docs/trainables.md."
+        must, remedy = (
+            "is not defined by the program",
+            "Define `predict(self, state, batch)`: see docs/trainables.md.",
+        )
         raise Refusal("predict", must, type(self).__name__, remedy)
 
 

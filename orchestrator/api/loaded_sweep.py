@@ -523,7 +523,7 @@ class LoadedSweep:
             remedy = f"Extend it first: `sweep resume {self.id} --extend trials=N`."
             raise BadInput(self.id, "must not have finished", record.state, remedy)
         if len(trials) + len(waiting) >= sweep.budget.trials:
-            must = f"must have trials left in its budget of {sweep.budget.trials}"
+            must = f"has no trials left in its budget of {sweep.budget.trials}"
             got = f"{len(trials)} created and {len(waiting)} requested"
             raise BadInput(self.id, must, got, "Run it with a larger budget.trials.")
         if not repeats(sweep) and given.keys() == sweep.active(given):

@@ -290,7 +290,7 @@ class Trial:
         """
         section = self._trainable()
         if "program" not in section:
-            must, remedy = "must run a program", "Use `predictor` for a built-in model."
+            must, remedy = "does not run a program", "Use `predictor` for a built-in model."
             raise BadInput(self.key, must, next(iter(section), "a network of this package"), remedy)
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)

@@ -598,4 +598,4 @@ def refusal_of(url: str, status: int, reason: str, content: bytes) -> Refusal:
 
 
 def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:
-    return NoServer(url, "must be the HTTP server of a service", got, remedy)
+    return NoServer(url, "does not answer as the HTTP server of a service", got, remedy)

@@ -46,7 +46,7 @@ def _read(section: KnownSection, index: int, space: Space, objectives: Sequence[
     found = matched(section.source, section.results, space, objectives)
     if not found.results:
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "none"
-        must = "must have a result in the space of the search"
+        must = "has no result in the space of the search"
         raise Violation(("known", index), must, "Compare its names with `search` and `objective`.", why)
     left_out = Counter(section.left_out) + Counter(found.left_out)
     return KnownResults(section.source, found.results, dict(sorted(left_out.items())), section.run)

@@ -481,14 +481,14 @@ def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
 
 
 def _check_calls(section: TrainableSection) -> None:
-    """Check that the calls of MLflow lead to the reports alone."""
+    """Check that MLflow calls are the source of the reports, and of nothing else."""
     path = ("trainable", "metrics", "source")
     if (section.metrics or {})["source"] != "mlflow":
-        must = "must be mlflow, whose calls are the reports"
+        must = "must be mlflow"
         raise Violation(path, must, "Write source: mlflow.", f"`{(section.metrics or {})['source']}`")
     if section.mlflow:
         must = (
-            "must not be beside `mlflow: true`, with which the script itself writes to the run of its trial"
+            "cannot be combined with `mlflow: true`, with which the script writes to its trial's run itself"
         )
         raise Violation(path, must, "Leave out `mlflow: true`, or report with `sweep_client`.")
 

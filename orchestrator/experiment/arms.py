@@ -135,7 +135,7 @@ def _check_families(file: ExperimentFile) -> None:
                 raise Violation(path, "must name an arm", nearest(pattern, file.arms), f"`{pattern}`")
             for arm in found:
                 if owners.setdefault(arm, family) != family:
-                    must, remedy = "must name arms of no other family", "Give each arm one family."
+                    must, remedy = "must not name an arm of another family", "Give each arm one family."
                     raise Violation(path, must, remedy, f"`{arm}`, which is in {owners[arm]}")
 
 

@@ -193,7 +193,7 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
                 curves.extend(curve_points(rows, metrics))
     actual = tally(0 if kept is None else kept.commits, digests)
     if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
-        must = "must hold every row as it was last written"
+        must = "has missing, additional or outdated rows"
         raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older rows", RECOVER)
     return _Stored(actual, curves, len(digests) * fmean(lengths) if lengths else 0.0)
 

@@ -298,7 +298,7 @@ def _answers(query: str) -> list[list[str]]:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         got = " ".join(str(error).split())
-        raise NoCluster("the GPUs of this machine", f"`{_PROGRAM}` must answer", got, _REMEDY) from error
+        raise NoCluster("the GPUs of this machine", f"`{_PROGRAM}` does not answer", got, _REMEDY) from error
     return [[column.strip() for column in line.split(",")] for line in done.stdout.splitlines()]
 
 

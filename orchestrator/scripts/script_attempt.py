@@ -203,12 +203,12 @@ _DEVICE_MEMORY = re.compile(
 def _out_of_memory(got: str, limit: int | None) -> OverLimit:
     """Return the error of a script that ran out of memory on the GPU, on the machine or within its limit."""
     if _DEVICE_MEMORY.search(got):
-        must = "must fit into the memory of its GPU"
+        must = "has run out of GPU memory"
         remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
         return OverLimit(OUT_OF_GPU_MEMORY, Refusal("the script", must, got, remedy))
     if limit:
         return _over("memory", got)
-    must = "must fit into the memory of its machine"
+    must = "has run out of memory"
     remedy = "Use less, or let fewer trials run at once: resources.concurrent."
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
@@ -639,7 +639,7 @@ class ScriptAttempt:
             time.sleep(LONGEST_POLL_SECONDS)
         self._check_end(end, self._tail)
         if self._saved is None or not self._reports:
-            must = "must report at least once"
+            must = "has not reported any metric"
             remedy = "Call `trial.report`, or append to SWEEP_REPORTS."
             if self._source is not None:
                 remedy = "Correct `trainable.metrics`: nothing was found for the metrics of the objective."
@@ -672,7 +672,7 @@ class ScriptAttempt:
             if limit := _limit_behind(reason):
                 is_memory = limit == "memory"
                 raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
-            raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
+            raise Refusal("the script", "has failed", reason, "See `sweep logs`.")
 
     def _reason(self, end: End, tail: Sequence[str]) -> str:
         if end.error:

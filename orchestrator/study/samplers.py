@@ -428,7 +428,7 @@ class KnownSpace(BaseSampler):
         given, accepts = self._wanted.given, self._wanted.accepts
         found = self._feasible.found(self._rng, given, accepts, most=MOST_DRAWS)
         if found is None:
-            must = f"must have a setting that may be tried among {MOST_DRAWS:,} random ones"
+            must = f"no untried setting satisfies the relations in {MOST_DRAWS:,} random draws"
             relations = ", ".join(relation.text for relation in self._feasible.relations)
             raise BadInput("require", must, relations, "Widen the search, or write `repeat: true`.")
         return found

@@ -208,7 +208,7 @@ def _valid(state: AppState, token_digest: str, given: bool, request: Request) ->
     address = request.client.host if request.client else ""
     if given and not state.bad_tokens.take(address):
         got = "several invalid tokens within a minute"
-        raise TooManyRequests("token", "must be valid", got, "Wait a minute.")
+        raise TooManyRequests("token", "was invalid too often", got, "Wait a minute.")
     got = "an unknown, revoked or expired token" if given else "no token"
     remedy = "Send `Authorization: Bearer TOKEN`; an admin creates tokens with `sweep user add NAME`."
     raise NotSignedIn("token", "must be the valid token of a user", got, remedy)

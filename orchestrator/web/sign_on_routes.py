@@ -38,7 +38,7 @@ async def begin_sign_on(app: App, request: Request) -> RedirectResponse:
     """Lead the browser to the provider."""
     provider = _provider(app)
     if not app.sign_ons.take(request.client.host if request.client else ""):
-        must = f"must be at most {SIGN_ONS_A_MINUTE} a minute of one address"
+        must = f"must be at most {SIGN_ONS_A_MINUTE} a minute from one address"
         raise TooManyRequests("sign-ons", must, "more", "Wait a minute.")
     address, key = await provider.begin()
     answer = RedirectResponse(address, SEE_OTHER)

@@ -90,7 +90,7 @@ class _Scores(NamedTuple):
 
 
 def _depends_on_step(train: np.ndarray, classes: int) -> bool:
-    """Return True if the class rates by step of half the examples fit the others better than overall rates."""
+    """Return True if class rates by step of half the examples fit the others better than overall rates."""
     known, other = train[::2], train[1::2]
     if not (other != IGNORED).any():
         return False

@@ -257,7 +257,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         known = _locked(change.connection, sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
-            raise WrongState(sweep_id, "must be parked to be released", state, "See `queue`.")
+            raise WrongState(sweep_id, "is not parked", state, "See `queue`.")
         check_not_deleted(change.connection, sweep_id)
         check_quota(change.connection, known.owner, sweep_id)
         [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_AGAIN)
