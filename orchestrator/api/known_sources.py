@@ -41,7 +41,7 @@ def check_read(sweep: SweepConfig) -> None:
     """
     for known in sweep.known:
         if known.results is None:
-            must = "must list its results over HTTP, because the service would read the source with its own rights"
+            must = "must list its results over HTTP: the service would read the source with its own rights"
             remedy = "Write them into the file: known: [{source: ..., results: [{...}]}]."
             raise BadInput("known", must, redacted(known.source), remedy)
 
