@@ -23,7 +23,7 @@ def compare(
         bool, typer.Option("--tuning", help="Add tuning curves (the best of k trials), for random searches.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")
+        Path | None, typer.Option("--output", help="Also write an HTML page with plots of the curves.")
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,

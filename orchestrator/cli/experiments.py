@@ -74,8 +74,8 @@ def experiment(
         bool,
         typer.Option(
             "--gpu",
-            help="Train at the published size on a GPU of this machine, in this process, and save after eight"
-            " minutes; the same command continues.",
+            help="Train at the published size in this process, on a GPU of this machine. It saves after eight"
+            " minutes; repeat the command to continue.",
         ),
     ] = False,
     overrides: Annotated[

@@ -14,7 +14,7 @@ from orchestrator.errors import BadInput, counted
 from orchestrator.report.words import gibibytes
 from orchestrator.storage.paths import DEFAULT_ROOT
 
-Undo = Annotated[bool, typer.Option("--undo", help="Undo it.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Restore the sweep.")]
 
 
 def archive(

@@ -529,7 +529,7 @@ class ComparedSweeps:
         markdown: The tables in GitHub's Markdown.
         document: The comparison as JSON values: `results`, `comparisons` and `tuning`, with the fields of
             `orchestrator.report.comparison.SideBySide`.
-        page: HTML page with the curves drawn, or None if it was not requested.
+        page: HTML page with plots of the curves, or None if it was not requested.
     """
 
     tables: Sequence[TitledTable]

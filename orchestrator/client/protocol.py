@@ -171,7 +171,7 @@ class Backend(Protocol):
         Args:
             sweeps: Names of the sweeps, at least one.
             tuning: Whether to add tuning curves, for sweeps of independent random trials.
-            page: Whether to add an HTML page with the curves drawn.
+            page: Whether to add an HTML page with plots of the curves.
         """
 
     def replay(

@@ -136,7 +136,7 @@ def _layers(model: ModelSection, space: Space) -> tuple[str, ...]:
 
 
 def _drawn_with(name: str, choice: str, value: str, space: Space) -> bool:
-    """Return True if a hyperparameter can be active where a choice such as `layer` has a value."""
+    """Return True if a hyperparameter can be active when a choice such as `layer` has this value."""
     when = space[name].when
     if choice in when:
         return value in when[choice]

@@ -193,7 +193,7 @@ def drop_torn_start(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[Log]:
-    """Lock and open the log of a sweep, from a commit to its line, so that both have the same order."""
+    """Open and lock the log of a sweep, so that its lines have the order of the commits."""
     while True:
         with _opened(path) as file:
             # The log itself is locked: a lock file beside it would cost a further open and close at each

@@ -49,7 +49,7 @@ _ENDING_SECONDS = 1.0
 """Time after which the GPU driver no longer lists a process that has ended."""
 
 _PROGRAM = "nvidia-smi"
-_REMEDY = "Wait for it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
+_REMEDY = "Wait for it, or train on the CPU with `CUDA_VISIBLE_DEVICES= `."
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def has_locks(hardware: Hardware) -> bool:
     if shutil.which(_PROGRAM):
         return True
     if any(Path("/dev").glob("nvidia[0-9]*")):
-        remedy = "Install it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
+        remedy = "Install it, or train on the CPU with `CUDA_VISIBLE_DEVICES= `."
         raise NoCluster("this machine", f"needs `{_PROGRAM}` to see which processes use its GPUs", "", remedy)
     return False
 

@@ -194,7 +194,7 @@ class EarlierSource:
         left_out: Number of known results that are not used, by reason.
         repeated: Numbers of the trials that repeat its settings, rising.
         results: Number of results in the space of the sweep.
-        shared: Number of settings of which the sweep has a result too.
+        shared: Number of its settings for which the sweep has a result too.
         correlation: Rank correlation of the values of shared settings; None if it is unknown.
         weight: The correlation if it is positive beyond its error, and else 0.
     """

@@ -55,7 +55,7 @@ class BorrowedEngine(LivingActor):
         self.handle.release.remote(self.loan, attempt_id)
 
     def retire(self) -> None:
-        """Return the engine as soon as it has no attempt."""
+        """Give the engine back as soon as no attempt uses it."""
         self.handle.retire.remote(self.loan)
 
 

@@ -112,7 +112,7 @@ class Running:
 
     @property
     def started(self) -> bool:
-        """Return True if a worker has taken the attempt, or the queue of an engine with a device."""
+        """Return True if a worker has taken the attempt, or it is queued in an engine that has a device."""
         return self.started_at is not None
 
 

@@ -155,7 +155,7 @@ class Window:
         del self._ranked[BEST:]
 
     def show(self, earlier: Mapping[int, float], count: int) -> None:
-        """Show some of the first `count` trials, those of earlier sweeps, with translated values."""
+        """Show the trials in `earlier`, of the `count` earlier ones, with these translated values."""
         self._hidden, self.translated = set(range(count)) - earlier.keys(), earlier
 
     def shown(self) -> Sequence[int] | None:

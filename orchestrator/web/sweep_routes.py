@@ -218,7 +218,7 @@ def compare(
     tuning: Annotated[
         bool, Query(description="Add tuning curves (the best of k trials), for random searches.")
     ] = False,
-    page: Annotated[bool, Query(description="Add an HTML page with the curves drawn.")] = False,
+    page: Annotated[bool, Query(description="Add an HTML page with plots of the curves.")] = False,
 ) -> ComparedSweeps:
     """Compare sweeps: results by seed, trials spent, established differences and published results."""
 

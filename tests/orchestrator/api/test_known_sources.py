@@ -86,7 +86,7 @@ def test_a_password_of_a_storage_is_not_kept(tmp_path: Path) -> None:
         ("wrong.csv", "wrong.csv has no result in the search (got 1 without learning_rate)"),
         ("optuna://sqlite:///study.db", "known must end with # and the name of a study"),
         ("optuna://sqlite:///nothing.db#mine", "known must name a database that exists"),
-        ("optuna://sqlite:///study.db#yours", "known must name a study that can be read (yours)"),
+        ("optuna://sqlite:///study.db#yours", "known: study yours cannot be read"),
         ("mlflow://sqlite:///nothing.db#mine", "known must name a database that exists"),
     ],
 )
