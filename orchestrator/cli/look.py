@@ -254,7 +254,7 @@ def logs(
 ) -> None:
     """Print the log of a trial with tracebacks, or the log of a sweep's drivers.
 
-    Without a log on this machine, the events of the ledger are printed. Control characters are escaped.
+    For attempts on other machines, the events of the ledger are printed. Control characters are escaped.
 
     Example:
 

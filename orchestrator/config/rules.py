@@ -420,7 +420,7 @@ def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> 
 def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
     """Return the hyperparameters that can change during training, except those that may be null.
 
-    A value of null changes the program: without it, gradients are clipped, for example.
+    Null changes the program: a trial without gradient clipping, for example, has another one.
     """
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
     known = [known for layer in layers for known in searchable(str(layer)).items()]

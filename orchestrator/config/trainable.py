@@ -255,7 +255,7 @@ def _check_fixed(fixed: Mapping[str, Any], space: Space) -> Space:
 
 
 def _values_of_trials(space: Space, fixed: Mapping[str, Any]) -> Space:
-    """Return the space with the values of labels, and with the fixed values."""
+    """Return the space with values in place of labels, and with the fixed values."""
     unlabelled = {
         name: replace(distribution, choices=distribution.labelled, labelled=())
         if distribution.labelled

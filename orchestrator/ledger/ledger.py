@@ -556,8 +556,8 @@ class Ledger:
     def in_place(self) -> Iterator[None]:
         """Hold a shared lock that keeps `recover` from replacing a SQLite file.
 
-        A change without a lease holds it until the backup has its rows: rows in a replaced file but not in
-        the backup would be lost.
+        A change without a lease holds it from its transaction until the backup has its rows: rows in a
+        replaced file, but not in the backup, would be lost.
         """
         if not self.is_file:
             yield

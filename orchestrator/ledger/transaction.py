@@ -65,7 +65,7 @@ def statements(table: Table) -> Statements:
 
 
 class Stale(Exception):
-    """A row was changed after this transaction had read it; the transaction must be repeated."""
+    """A row was changed after this transaction had read or held it; repeat the transaction."""
 
 
 class Transaction:

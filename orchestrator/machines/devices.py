@@ -197,7 +197,7 @@ class _Found:
 
 
 def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
-    """Lock those of the given GPUs that nobody uses."""
+    """Lock the given GPUs that no other user or Ray uses."""
     held: dict[str, int] = {}
     refused, locked = [], False
     users = _foreign_users()

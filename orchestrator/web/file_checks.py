@@ -154,7 +154,7 @@ def _limited(app: AppState, request: Mapping[str, Any], user: str, over_limit: B
     environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     with app.checks.turn(user, WAIT_SECONDS) as granted:
         if not granted:
-            must = "cannot start, because too many of this user are waiting"
+            must = "cannot start, because other file checks and replays are running"
             raise TooManyRequests("checks", must, "", "Wait a minute.")
         try:
             done = subprocess.run(

@@ -40,7 +40,7 @@ Cell: TypeAlias = Callable[[Any, Array, Array], Array]
 """(weights, state (S,), inputs of one step) -> next state (S,); hashable, and equal for equal programs."""
 
 TOLERANCE = 1e-6
-"""Largest residual of solved equations, in parts of max(1, |state|)."""
+"""Largest residual of solved equations, relative to max(1, |state|)."""
 
 PLAIN = 8
 """Most sweeps without derivatives."""
@@ -52,7 +52,7 @@ MOST = 24
 """Most sweeps with derivatives, before the loop over time takes over."""
 
 TRUST = 4.0
-"""Largest correction of a guess, in parts of max(1, |state|); beyond it the sweep gives the next guess."""
+"""Largest correction of a guess, relative to max(1, |state|); beyond it the sweep gives the next guess."""
 
 
 class Solved(NamedTuple):
@@ -60,8 +60,8 @@ class Solved(NamedTuple):
 
     Attributes:
         states: (L, S).
-        residual: Largest difference between a guess and the state that it stands for, in parts of
-            max(1, |state|), when the sweeps ended; infinite if it is not a number.
+        residual: Largest difference between a guess and the state that it stands for, relative to max(1,
+            |state|), when the sweeps ended; infinite if it is not a number.
         fell_back: Whether it was above the tolerance, so that the states are those of the loop over time.
     """
 
