@@ -179,7 +179,7 @@ ALGORITHM = Option(
 )
 BLOCKS_ALGORITHM = Option(
     "auto",
-    "Blocks of steps without their states, or that of the recurrence; auto is the fastest.",
+    "blocks skips the states inside blocks of steps, others compute all states; auto is the fastest.",
     choices=("auto", "blocks", "sequential", "chunked", "associative", "pallas"),
 )
 DENSE_ALGORITHM = Option(
@@ -189,7 +189,7 @@ DENSE_ALGORITHM = Option(
 )
 RNN_ALGORITHM = Option(
     "auto",
-    "One step after the other, which auto is, or in parallel over time by Newton's method.",
+    "One step after the other (auto), or in parallel over time by Newton's method.",
     choices=("auto", "sequential", "newton"),
 )
 DENSE_START = Option(

@@ -633,14 +633,14 @@ class StudySections(Section):
         "Metrics to optimise; the metric of the task if left out.", {"maximize": "val/accuracy"}, None
     )
     constraints: dict[str, Bound] = setting(
-        "Bounds of metrics that a feasible trial keeps.",
+        "Bounds of metrics that a feasible trial satisfies.",
         {"seconds/train": {"at_most": 60}},
         {},
         max_length=20,
     )
     sampler: Any = setting("How trials are proposed.", {"tpe": {"seed": 0}}, "tpe")
     scheduler: Any = setting("Which trials are stopped early.", {"asha": {"reduction": 4}}, "asha")
-    budget: BudgetSection = setting("When the search ends.", {"trials": 64})
+    budget: BudgetSection = setting("Limits that end the search.", {"trials": 64})
     resources: ResourcesSection = setting("Resources of one trial.", {"cpu": 1}, ResourcesSection())
     confirm: ConfirmSection = setting("Retrainings of the best trial.", {"seeds": 3}, ConfirmSection())
     published: PublishedSection | None = setting(

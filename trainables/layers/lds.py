@@ -48,7 +48,7 @@ class LDS(DiagonalLayer):
         summary="LDS: reachable systems given by their N eigenvalues alone (LDStack, section 3).",
         options={
             "eigenvalues": Option(
-                "unit", "How they are parameterised.", choices=("unit", "standard", "hinge")
+                "unit", "Parameterisation of the eigenvalues.", choices=("unit", "standard", "hinge")
             ),
             "projections": Option(
                 0, "Random projections r of the input; 0 for a system a channel.", at_least=0
@@ -88,7 +88,7 @@ class LDS(DiagonalLayer):
             d_model: Width D.
             d_state: Eigenvalues N in all.
             rngs: Source of randomness; its keys may be traced.
-            eigenvalues: How they are parameterised: "unit", "standard" or "hinge".
+            eigenvalues: Their parameterisation: "unit", "standard" or "hinge".
             projections: Number r of random projections of the input, or 0 for a system a channel.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
             algorithm: "blocks", which skips the states inside blocks of steps, or a name of

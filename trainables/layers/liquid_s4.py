@@ -45,12 +45,12 @@ class LiquidS4(S4):
         options={
             "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4, 5, 6)),
             "kernel": Option(
-                "pb", "Response to products: kb decays as S4's, pb is at once.", choices=("pb", "kb")
+                "pb", "Response to products: kb decays as S4's, pb is immediate.", choices=("pb", "kb")
             ),
             "copies": Option(1, "Copies of Lambda, P and B that the channels share.", at_least=1),
             "algorithm": Option(
                 "auto",
-                "Kernel by frequencies and Fourier convolution, which auto is, or one step after the other.",
+                "Kernel by frequencies and Fourier convolution (auto), or one step after the other.",
                 choices=("auto", "convolution", "sequential"),
             ),
         },

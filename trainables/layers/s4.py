@@ -91,7 +91,7 @@ class S4(Layer):
             "copies": Option(1, "Copies of Lambda, P and B that the channels share.", at_least=1),
             "algorithm": Option(
                 "auto",
-                "Kernel by frequencies and Fourier convolution, which auto is, or one step after the other.",
+                "Kernel by frequencies and Fourier convolution (auto), or one step after the other.",
                 choices=("auto", "convolution", "sequential"),
             ),
         },

@@ -53,7 +53,7 @@ class S4D(Layer):
             "discretisation": DISCRETISATION,
             "algorithm": Option(
                 "auto",
-                "Fourier convolution, which auto is, or an algorithm of the recurrence.",
+                "Fourier convolution (auto), or an algorithm of the recurrence.",
                 choices=("auto", "convolution", "sequential", "chunked", "associative", "pallas"),
             ),
         },
