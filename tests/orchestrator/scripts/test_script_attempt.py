@@ -1169,9 +1169,13 @@ def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> Non
 @pytest.mark.parametrize(
     ("error", "memory", "must"),
     [
-        ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", 300 << 20, "the memory of its GPU"),
-        ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "the memory of its GPU"),
-        ("MemoryError", None, "the memory of its machine"),
+        (
+            "RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')",
+            300 << 20,
+            "has run out of GPU memory",
+        ),
+        ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "has run out of GPU memory"),
+        ("MemoryError", None, "has run out of memory"),
         ("MemoryError", 300 << 20, "must not exceed resources.memory"),
     ],
 )
