@@ -145,7 +145,7 @@ _HEADER = ("experiment", "source", *_COLUMNS, "seeds", "trials", "core hours", "
 
 _KINDS: Mapping[Kind, str] = {
     "identities": "A function is measured, such as an approximation of a system; there is no data set.",
-    "toys": "Tasks that are drawn for one ability, such as recall. Results do not transfer to other tasks.",
+    "toys": "Tasks that are drawn for one ability, such as recall. Results need not hold for other tasks.",
     "benchmarks": "Data that papers report, whole or in part; figures of a part are not comparable.",
 }
 
