@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 
 def search_installed_modules_alone() -> None:
-    """Exclude the working folder from the imports of this process and of its processes of this package.
+    """Exclude the working folder from the imports of this process and its children of this package.
 
     `python -m` searches the working folder first, and a `trainables.py`, `yaml.py` or `json.py` in it would
     be taken for a module of this package or of a library.
@@ -133,7 +133,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name of the API when it is first used: workers and quick verbs need not wait for it."""
+    """Import a name of the API on first use, so that workers and quick verbs do not wait for it."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -117,7 +117,7 @@ def check_closed(where: str, file: Path) -> None:
 
 
 class _Closed:
-    """The number of blocks that have closed the files of this process, and the earlier umask."""
+    """Number of `files_closed` blocks in progress, and the umask before them."""
 
     def __init__(self) -> None:
         self.lock, self.blocks, self.before = threading.Lock(), 0, 0

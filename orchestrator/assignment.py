@@ -162,7 +162,7 @@ class SavedCheckpoint:
 
 @dataclass(frozen=True)
 class Logged:
-    """What a script has logged with MLflow besides metrics, since the outcome before.
+    """What a script has logged with MLflow besides metrics since the previous outcome.
 
     Attributes:
         parameters: Parameters by name.

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("orchestrator")
 
 
 class LogLine(str):
-    """A line of a log, with what it is about.
+    """Log line with its event, sweep and trial.
 
     >>> LogLine("listops-0a1b2c3d restarts in 5 s.", "restarts", "listops-0a1b2c3d").event
     'restarts'
@@ -92,7 +92,7 @@ def begin() -> None:
 
 
 def log(line: str, level: int = logging.INFO) -> None:
-    """Log a line; a `LogLine` says what it is about."""
+    """Log a line, with the event, sweep and trial of a `LogLine`."""
     known = line if isinstance(line, LogLine) else LogLine(line)
     about = {"event": known.event, "sweep": known.sweep, "trial": known.trial}
     _LOG.log(level, "%s", str(known), extra=about)

@@ -39,7 +39,7 @@ _EXECUTED = re.compile(
 
 
 def __getattr__(name: str) -> Any:
-    """Import the console when it is first used: a verb that prints plain lines must not wait for rich."""
+    """Import the console on first use, so that a verb that prints plain lines does not wait for rich."""
     if name != "Console":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _console()
@@ -99,7 +99,7 @@ class _Output(io.FileIO):
                 return len(data)
             if error.errno == errno.EPIPE:
                 raise SystemExit(CLOSED) from None
-            remedy = "Free some, or write to another file."
+            remedy = "Free some space, or write to another file."
             raise NoSpace("standard output", "cannot be written", os.strerror(error.errno), remedy) from None
 
     def _drop(self) -> None:

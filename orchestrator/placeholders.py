@@ -335,7 +335,7 @@ def arguments(
 
 
 def _split(pieces: Sequence[Piece], values: Mapping[str, Any]) -> list[str]:
-    """Return the words of a text, which its spaces separate, but not those of its values."""
+    """Split a text into words at its own spaces, but not at spaces in its values."""
     words: list[str] = []
     is_open = False
     for piece in pieces:

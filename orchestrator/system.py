@@ -39,9 +39,9 @@ _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Suspend the search for unreachable cycles, which the creation of many objects triggers repeatedly.
+    """Suspend cyclic garbage collection, which the creation of many objects triggers repeatedly.
 
-    It takes a third of the time in which a million reports are read.
+    It would take a third of the time of reading a million reports.
     """
     was_enabled = gc.isenabled()
     gc.disable()

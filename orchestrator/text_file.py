@@ -24,7 +24,7 @@ def shown(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the file's text; a byte order mark and any line ends are fine.
+    """Return the file's text; a byte order mark and any line ends are accepted.
 
     Raises:
         BadInput: It is missing, unreadable, too long, empty or not UTF-8 text indented by spaces.

@@ -36,7 +36,7 @@ def mixed(word: Array) -> Array:
 
 
 def folded(seed: Array, word: Array) -> Array:
-    """Return the seed (2,) uint32 of the stream that a uint32 selects."""
+    """Fold a uint32 into a seed (2,) uint32, as `jax.random.fold_in` does with a key."""
     return jnp.stack([mixed(seed[0] ^ mixed(word)), mixed(seed[1] + mixed(word ^ jnp.uint32(0x9E3779B9)))])
 
 

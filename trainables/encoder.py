@@ -31,7 +31,7 @@ class DenseEncoder(nnx.Module):
 
 
 class NoEncoder(nnx.Module):
-    """An encoder without parameters, for one-hot tokens or scaled numbers, which have the network's width."""
+    """Encoder without parameters: one-hot tokens or scaled numbers, already of the network's width."""
 
     def __init__(self, signature: Signature, d_model: int, *, rngs: nnx.Rngs) -> None:
         self.vocabulary, self.scale = signature.vocabulary, signature.scale

@@ -1,8 +1,8 @@
 """Inference from a checkpoint: raw examples in, classes or numbers out.
 
 `Reader` turns raw examples into the sequences that the network reads. `Predictor` answers whole sequences.
-`Stream` runs the network as an RNN, one step at a time, for networks that only look back and read one
-sequence: normalisation uses its running statistics, and a mean over time is a sum and a count.
+`Stream` runs the network as an RNN, one step at a time, for causal networks that read one sequence:
+normalisation uses its running statistics, and a mean over time is a sum and a count.
 """
 
 from __future__ import annotations

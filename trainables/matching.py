@@ -58,7 +58,7 @@ def matched(
     sizes = adjust or "d_state or d_model"
     raise Refusal(
         "model.match",
-        f"{sizes} must be able to give {model.layer} {wanted:,} parameters to {100 * TOLERANCE:g} %",
+        f"no {sizes} gives {model.layer} {wanted:,} parameters to {100 * TOLERANCE:g} %",
         f"{count:,} at best, with d_state {best.d_state} and d_model {best.d_model}",
         f"Write parameters: {count}, or change an option of the layer that its sizes must suit.",
     )

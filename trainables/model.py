@@ -222,7 +222,7 @@ class Block(nnx.Module):
         arguments: tuple[Any, ...],
         training: bool,
     ) -> Any:
-        """Return what a method of the layer gives for each sequence; in training, note how it was solved."""
+        """Apply a method of the layer to each sequence; in training, record how Newton's method did."""
         if not (training and isinstance(layer, NewtonLayer) and layer.solves):
             return jax.vmap(partial(run, layer), axes)(*arguments)
 
@@ -240,7 +240,7 @@ class Block(nnx.Module):
         return BlockState(self._rows_before(), self.layer.initial_state())
 
     def step(self, state: BlockState, row: Array) -> tuple[BlockState, Array]:
-        """Advance the layer by one step, for layers that only look back.
+        """Advance the layer by one step, for causal layers.
 
         Args:
             state: State from `initial_state` or by the step before.

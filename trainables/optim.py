@@ -276,7 +276,7 @@ def layer_path(names: Set[str]) -> Callable[[tuple[str, ...]], bool]:
 
 
 def transformation(optimizer: str) -> optax.GradientTransformation:
-    """Return the transformation of gradients into directions of an optimiser, a name of `OPTIMIZERS`."""
+    """Return the Optax transformation of gradients into directions for a name of `OPTIMIZERS`."""
     declared = OPTIMIZERS[optimizer]
     scale: Callable[..., optax.GradientTransformation] = getattr(optax, declared.scale)
     return scale(**declared.options)

@@ -56,5 +56,6 @@ class SavedPredictor:
         except MemoryError:
             raise  # of this machine, and not of the input
         except Exception as error:  # whatever the author's code and its libraries raise
-            got, remedy = f"{type(error).__name__}: {error}", "Give what the predictor was written for."
-            raise Refusal("the input", "must be what the predictor can read", got, remedy) from error
+            got = f"{type(error).__name__}: {error}"
+            remedy = "Correct the input, or the predictor if the input is right."
+            raise Refusal("the input", "cannot be processed by the predictor", got, remedy) from error

@@ -109,7 +109,10 @@ class Program(ABC):
         Raises:
             Refusal: The class does not define it.
         """
-        must, remedy = "must define `predict(self, state, batch)` to predict", "See docs/trainables.md."
+        must, remedy = (
+            "is not defined by the program",
+            "Define `predict(self, state, batch)`: see docs/trainables.md.",
+        )
         raise Refusal("predict", must, type(self).__name__, remedy)
 
 
@@ -294,5 +297,7 @@ def loaded(settings: ProgramSettings) -> Program:
         program: Program = found(**settings.static_params())
     except TypeError as error:
         must = "its `__init__` must take the static hyperparameters of the search"
-        raise Refusal("trainable.program", must, str(error), "Or name the free ones in `free`.") from error
+        raise Refusal(
+            "trainable.program", must, str(error), "Add them, or list those that are free in `free`."
+        ) from error
     return program

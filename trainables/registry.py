@@ -75,7 +75,7 @@ class Registry(Mapping[str, Entry]):
         points: dict[str, EntryPoint] = {}
         for point in entry_points(group=self._group):
             if point.name in self._own or point.name in points:
-                raise Refusal(_where(point), "must have a name of its own", repr(point.name), _REMEDY)
+                raise Refusal(_where(point), "must have a unique name", repr(point.name), _REMEDY)
             points[point.name] = point
         return points
 
@@ -85,7 +85,7 @@ class Registry(Mapping[str, Entry]):
         try:
             return self._accept(point.load())
         except Exception as error:
-            raise Refusal(_where(point), "must load", _summary(error), _REMEDY) from error
+            raise Refusal(_where(point), "cannot be loaded", _summary(error), _REMEDY) from error
 
 
 class DeclaredRegistry(Registry[Entry], Generic[Entry, Settings]):

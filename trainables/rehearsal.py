@@ -46,7 +46,7 @@ def signature_of(settings: TrialSettings) -> Signature:
     task = TASKS[settings.task]
     signature = task.outline(completed(settings.task, task.options, settings.task_options))
     if signature is None:
-        must = "must know the signature of its data without reading them"
+        must = "does not declare the signature of its data"
         raise Refusal(f"task {settings.task}", must, "", "Define `outline`.")
     return signature
 

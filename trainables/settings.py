@@ -128,7 +128,7 @@ class Count:
 
     Attributes:
         of: Static choices that the count depends on: `d_model`, `d_state`, `bidirectional` or options.
-        number: Function of their values, in the order of `of`; never falls when a size grows.
+        number: Function of their values, in the order of `of`; non-decreasing in every size.
     """
 
     of: tuple[str, ...]
@@ -179,7 +179,7 @@ ALGORITHM = Option(
 )
 BLOCKS_ALGORITHM = Option(
     "auto",
-    "Blocks of steps without their states, or that of the recurrence; auto is the fastest.",
+    "blocks skips the states inside blocks of steps, others compute all states; auto is the fastest.",
     choices=("auto", "blocks", "sequential", "chunked", "associative", "pallas"),
 )
 DENSE_ALGORITHM = Option(
@@ -189,7 +189,7 @@ DENSE_ALGORITHM = Option(
 )
 RNN_ALGORITHM = Option(
     "auto",
-    "One step after the other, which auto is, or in parallel over time by Newton's method.",
+    "One step after the other (auto), or in parallel over time by Newton's method.",
     choices=("auto", "sequential", "newton"),
 )
 DENSE_START = Option(

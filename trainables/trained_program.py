@@ -76,7 +76,7 @@ class TrainedProgram:
             Refusal: The program is not a `Supervised`, such as `Linen` and `Nnx`.
         """
         if self._outputs is None:
-            must, remedy = "must be a Supervised program to have outputs", "Use `program` and `state`."
+            must, remedy = "requires a program that derives from Supervised", "Use `program` and `state`."
             raise Refusal("outputs", must, type(self.program).__name__, remedy)
         return self._outputs(self.state, batch)
 

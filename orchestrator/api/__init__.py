@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module of this package when it is first used: `list` must not wait for the driver's checks."""
+    """Import a submodule on first use, so that `list` does not wait for the driver's checks."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f"{__name__}.{name}")

@@ -22,7 +22,7 @@ _EXAMPLE = "For example `CPU: 0.04`."
 
 @dataclass(frozen=True)
 class PriceList:
-    """Prices by device, of a GPU-hour, and for `CPU` of a core-hour; `where` is the name of their file."""
+    """Price of a GPU-hour by device, and of a core-hour as `CPU`; `where` names the file in errors."""
 
     where: str
     prices: Mapping[str, float]
@@ -47,7 +47,7 @@ def price_list(text: str, where: str) -> PriceList:
 
 
 def hours(ledger: Ledger, since: float | None = None) -> list[CostRow]:
-    """Return the hours of every sweep that has used some, by owner, sweep and device.
+    """Return the hours that sweeps have used, by owner, sweep and device.
 
     Args:
         ledger: Ledger of the sweeps.

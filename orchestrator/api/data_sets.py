@@ -57,7 +57,7 @@ def task_named(name: str) -> Task:
 
 
 def states(folder: Path) -> dict[str, State]:
-    """Return the state of the data of every task by name: present, generated or missing.
+    """Return the data state of each task by name: present, generated or missing.
 
     Args:
         folder: Folder of the data sets.
@@ -91,7 +91,7 @@ def fetch(
         BadData: A download fails, or a file differs from the published one.
     """
     if sha256 is not None and given is None:
-        must = "requires the file whose digest it is"
+        must = "requires a file to verify"
         raise BadInput("sha256", must, "", "Name the file: given=PATH, or --from PATH.")
     if given is not None and not task.remotes:
         remedy = "Leave the file out."

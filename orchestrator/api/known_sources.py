@@ -41,9 +41,7 @@ def check_read(sweep: SweepConfig) -> None:
     """
     for known in sweep.known:
         if known.results is None:
-            must = (
-                "must hold its results over HTTP, because the service would read the source with its rights"
-            )
+            must = "must list its results over HTTP: the service would read the source with its own rights"
             remedy = "Write them into the file: known: [{source: ..., results: [{...}]}]."
             raise BadInput("known", must, redacted(known.source), remedy)
 
@@ -56,8 +54,8 @@ def _read(sweep: SweepConfig, known: KnownResults, folder: Path) -> KnownResults
     found = matched(redacted(known.source), rows, sweep.search, sweep.objectives)
     if not found.results:
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "no result"
-        remedy = f"It needs columns of {', '.join([*sweep.search, *sweep.objective_metrics])}."
-        raise BadInput("known", f"{found.source} must have a result in the search", why, remedy)
+        remedy = f"Give it the columns {', '.join([*sweep.search, *sweep.objective_metrics])}."
+        raise BadInput("known", f"{found.source} has no result in the search", why, remedy)
     return replace(found, run=known.run)
 
 

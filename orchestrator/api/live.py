@@ -223,10 +223,10 @@ def shown_metrics(ledger: Ledger, record: SweepRecord) -> list[str]:
 
 
 def references(record: SweepRecord, metric: str) -> list[ReferenceValue]:
-    """Return the values with which a metric can be compared: of a constant answer, and published ones.
+    """Return reference values of a metric: that of a constant answer, and published results.
 
-    A published result of the test split counts for the metric of the same name on validation. It is left out
-    where data, size or training of the sweep are not the published ones.
+    A published test result is a reference for the validation metric of the same name. It is omitted if the
+    data, the size or the training of the sweep differs from the published one.
 
     Args:
         record: Record of the sweep.

@@ -60,7 +60,7 @@ class Plan:
         matched: Sizes chosen by `model.match` in words, or None.
         requires: Requirements of the task on a network in words, or None if unknown.
         runs: Commands and functions of a trial of a trainable, in words; empty for a network.
-        warnings: What may surprise the owner, from earlier sweeps and quotas, one sentence each.
+        warnings: Warnings for the owner, from earlier sweeps and quotas, one sentence each.
     """
 
     source: Source | None
@@ -315,7 +315,7 @@ class LoadedSweep:
         return type(self)(record.id, self.workspace), changes
 
     def warnings(self, owner: str | None = None) -> tuple[str, ...]:
-        """Return what may surprise the owner of the sweep before it runs, one sentence each.
+        """Return warnings for the owner before the sweep runs, one sentence each.
 
         Args:
             owner: Owner of the sweep; `SWEEP_OWNER` or else the user of this process if None.
@@ -418,9 +418,9 @@ class LoadedSweep:
                 f"{sweep.name}: size", must, sweep.subject, "Count the parameters in your own code."
             )
         if not 0 < (number := networks.count(sweep)) <= MOST_NETWORKS:
-            must = f"must have at most {MOST_NETWORKS} combinations of static choices to be counted"
-            got = f"{number:,}" if number else "a continuous one"
-            raise BadInput(f"{sweep.name}: search", must, got, "Search fewer of them.")
+            must = f"may have at most {MOST_NETWORKS} combinations of static choices for `size`"
+            got = f"{number:,}" if number else "a continuous static choice"
+            raise BadInput(f"{sweep.name}: search", must, got, "Search fewer static choices.")
         signature = self._signature()
         trials = networks.networks(sweep)
         costs = counted(trials, signature, work=work)
@@ -523,7 +523,7 @@ class LoadedSweep:
             remedy = f"Extend it first: `sweep resume {self.id} --extend trials=N`."
             raise BadInput(self.id, "must not have finished", record.state, remedy)
         if len(trials) + len(waiting) >= sweep.budget.trials:
-            must = f"must have trials left in its budget of {sweep.budget.trials}"
+            must = f"has no trials left in its budget of {sweep.budget.trials}"
             got = f"{len(trials)} created and {len(waiting)} requested"
             raise BadInput(self.id, must, got, "Run it with a larger budget.trials.")
         if not repeats(sweep) and given.keys() == sweep.active(given):
@@ -577,7 +577,7 @@ class LoadedSweep:
 
 
 def _mistakes_of_code(specification: SweepConfig | None) -> tuple[Refusal, ...]:
-    """Return the mistakes in the code of a file that has other mistakes, if its code is known."""
+    """Return the mistakes in the code of a file with other mistakes; none if its code is unknown."""
     if specification is None or specification.trainable is None:
         return ()
     try:

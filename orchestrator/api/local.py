@@ -249,7 +249,7 @@ class LocalBackend(Backend):
         return api.replays.replay_sweep(self._found(sweep), schedulers, workers, draws=draws)
 
     def sql(self, query: str, *, rows: int = SQL_ROWS) -> QueryAnswer:
-        """Read the ledger by one SELECT of SQLite."""
+        """Query the ledger with one SELECT in SQLite's dialect."""
         with self.workspace.ledger() as ledger:
             return client.answers.QueryAnswer(*selected(ledger, query, rows))
 
@@ -284,7 +284,7 @@ class LocalBackend(Backend):
 
         Args:
             sweep: Name of the sweep.
-            trial: Number of an unfinished trial, with a `c` before that of a confirmation; None for all.
+            trial: Number of an unfinished trial, prefixed with `c` for a confirmation; None for all.
             asked: Entry for the audit log; one of the command line if None.
         """
         with self.workspace.ledger() as ledger:
@@ -332,7 +332,7 @@ class LocalBackend(Backend):
 
         Args:
             sweep: Name of the sweep.
-            trial: Number of the trial, with a `c` before that of a confirmation; None for the sweep.
+            trial: Number of the trial, prefixed with `c` for a confirmation; None for the sweep.
             text: New text in Markdown; '' removes it.
             add: Tags to add.
             remove: Tags to remove.
@@ -500,9 +500,9 @@ def _trial(ledger: Ledger, sweep_id: str, key: str) -> TrialRecord:
 
 
 def _check_unfinished(record: SweepRecord | None, submission: submissions.Submission | None) -> None:
-    """Check that a sweep has not finished, although its driver or the service may not have noted that yet.
+    """Check that a sweep has not finished, also before its driver or the service has noted the end.
 
-    One that was extended continues, whether it waits or its driver has not reopened it.
+    An extended sweep is unfinished, even before its driver has reopened it.
     """
     if record is None or record.state not in FINISHED_SWEEP:
         return

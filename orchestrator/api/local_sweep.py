@@ -392,7 +392,7 @@ class Sweep(LoadedSweep):
         Args:
             others: Names of sweeps to compare with.
             tuning: Whether to add tuning curves, for sweeps of independent random trials.
-            page: Whether to add an HTML page with the curves drawn.
+            page: Whether to add an HTML page with plots of the curves.
 
         Raises:
             BadInput: One of the sweeps has never run.

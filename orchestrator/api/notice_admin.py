@@ -38,7 +38,7 @@ def add(
     Args:
         target: Target in one of the forms of `notice_targets`.
         events: Names of the events; all if empty.
-        name: Name by which search-space files refer to the target; '' for one that hears of all sweeps.
+        name: Name of the target in `notify:` of search-space files; '' for a target of all sweeps.
         over_http: User who has sent the target over HTTP, which restricts it; None for the owner of this
             process.
         root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.

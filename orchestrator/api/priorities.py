@@ -199,7 +199,7 @@ def _unknown(ledger: Ledger, name: str) -> NotFound:
     close = get_close_matches(name, known, 1)
     meant = f"Did you mean {close[0]}? " if close else ""
     remedy = f"{meant}Use `quota {name} --new` for an owner without a sweep."
-    return NotFound("owner", "must be a user, or have a sweep", repr(name), remedy)
+    return NotFound("owner", "is neither a user nor the owner of a sweep", repr(name), remedy)
 
 
 def _parts(what: str, number: float, *, above: float | None = None, at_most: float = 10_000.0) -> int:

@@ -155,7 +155,7 @@ def write_page(report: ReplayReport, file: Path) -> None:
     ]
     if not known:
         remedy = "Replay a sweep with `scheduler: none`."
-        raise BadInput("replay", "must find a complete trial to draw its regret", "none", remedy)
+        raise BadInput("replay", "has no complete trial, so no regret can be drawn", "", remedy)
     file.write_text(replay_page(known), encoding="utf-8")
 
 
@@ -170,7 +170,7 @@ def read_alternative(text: str) -> Scheduler:
         key: _value(value) for key, _, value in (pair.partition("=") for pair in rest.split(",") if pair)
     }
     if name in SCHEDULERS and SCHEDULERS.settings(name).mutations is not None:
-        must = "must leave the hyperparameters of a trial as they are"
+        must = "must not change the hyperparameters of a trial"
         raise BadInput("--scheduler", must, f"`{name}`", "Name another one.")
     try:
         return read_scheduler({name: options})

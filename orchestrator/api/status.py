@@ -213,9 +213,9 @@ def detailed(ledger: Ledger, sweep_id: str, workspace: Workspace) -> DetailedSta
 
 
 def settled_version(ledger: Ledger, sweep_id: str) -> Hashable | None:
-    """Return the version of the status of a sweep, which differs after every change, or None if it has none.
+    """Return a version of a sweep's status that differs after every change, or None if the time changes it.
 
-    With a driver, or while a sweep waits for one, its status depends on the time as well.
+    The status depends on the time with a driver, and while a sweep waits for one.
     """
     submission = submissions.submission(ledger, sweep_id)
     is_moving = submission is not None and submission.state in {"QUEUED", "STARTED"}
@@ -233,7 +233,7 @@ def settled_version(ledger: Ledger, sweep_id: str) -> Hashable | None:
 
 
 def history_of(ledger: Ledger, record: SweepRecord, trials: Sequence[AnyTrial]) -> list[HistoryPoint]:
-    """Return the history of a search, empty without one objective that decides which trial is best.
+    """Return the history of a search; empty if no single objective ranks its trials.
 
     Args:
         ledger: Ledger of the sweep.
@@ -252,7 +252,7 @@ def _history(
 def _values(
     ledger: Ledger, record: SweepRecord | None, trials: Sequence[AnyTrial]
 ) -> Mapping[str, ValueSoFar]:
-    """Return the values so far of a sweep whose trials one objective ranks, and none of another sweep."""
+    """Return the values of trials so far; none if no single objective ranks the trials."""
     if record is None or "direction" not in record.facts or preference_of(record) is None:
         return {}
     return read_values(ledger, record, trials)
@@ -278,7 +278,7 @@ def _again(
 
 
 def _confirming(params: Mapping[str, Any]) -> str:
-    """Return the options of a run that trains one setting, and again with fresh seeds."""
+    """Return the options of a run that trains one setting and confirms it with fresh seeds."""
     changes = (
         f"try=[{json.dumps(dict(params))}]",
         "budget.trials=1",
@@ -299,7 +299,7 @@ def _exit_code(row: Mapping[str, Any], submission: Submission | None, *, failed:
 
 
 def mlflow_run(ledger: Ledger, sweep_id: str, task: str, run: str, workspace: Workspace) -> MlflowRun:
-    """Return the run of a sweep or one of its trials in MLflow.
+    """Return the MLflow run of a sweep or of one of its trials.
 
     Args:
         ledger: Ledger of the sweep.
@@ -468,7 +468,7 @@ _CONTINUOUS = frozenset({"uniform", "log_uniform", "normal", "log_normal"})
 
 
 def _most_trials(document: Mapping[str, Any]) -> int:
-    """Return the largest number of trials; a list of sweeps with infinitely many settings counts none."""
+    """Return the largest number of trials; infinitely many settings are not counted, to save time."""
     searched = (document.get("search") or {}).values()
     if any(_CONTINUOUS & each.keys() and not {"when", "step"} & each.keys() for each in searched):
         return int(document["budget"]["trials"])

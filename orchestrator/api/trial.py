@@ -191,7 +191,7 @@ class Trial:
         return bool({"function", "command"} & self._trainable().keys())
 
     def similarity(self, facts: Mapping[str, Any]) -> str:
-        """Return the recorded similarity of the results that it repeats in words; '' if none is recorded.
+        """Describe the recorded similarity of the results that it repeats; '' if none is recorded.
 
         Args:
             facts: Facts of its sweep.
@@ -290,7 +290,7 @@ class Trial:
         """
         section = self._trainable()
         if "program" not in section:
-            must, remedy = "must run a program", "Use `predictor` for a built-in model."
+            must, remedy = "does not run a program", "Use `predictor` for a built-in model."
             raise BadInput(self.key, must, next(iter(section), "a network of this package"), remedy)
         saved = self._best_checkpoint()
         folder = self._at_hand(saved)
@@ -477,7 +477,7 @@ def _best_of(ledger: Ledger, trial: TrialRecord) -> CheckpointRecord | None:
 
 
 def _lines(attempt: AttemptRecord, reports: Sequence[ReportRecord]) -> Iterator[str]:
-    """Yield the rows of an attempt in the form of its worker's log."""
+    """Yield the rows of an attempt as lines of its worker's log."""
 
     def line(at: float, text: str) -> str:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at))

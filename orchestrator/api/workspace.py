@@ -132,7 +132,7 @@ class Workspace:
         """Keep up to `MOST_KEPT` ledgers open between the blocks of `ledger`, within a `with` block.
 
         A service answers each request in such a block, and opening a ledger takes longer than most requests.
-        Each block still has a ledger of its own, with what a newly opened one would show.
+        Each block has its own ledger, which shows the same as a newly opened one.
         """
         with _KEPT.of(self.paths.ledger_url):
             yield

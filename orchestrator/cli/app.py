@@ -227,7 +227,7 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters."""
+        """Return the parameters, with placeholders in words."""
         return _in_words(super().get_params(ctx))
 
 
@@ -235,7 +235,7 @@ class _Verbs(TyperGroup):
     """A group of verbs."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the parameters."""
+        """Return the parameters, with placeholders in words."""
         return _in_words(super().get_params(ctx))
 
 
@@ -245,8 +245,8 @@ def _check_service(ctx: Any, verb: TyperCommand) -> None:
     A verb with the parameter `server` works on both. One with only `root` works on a ledger of this machine.
 
     Raises:
-        BadInput: The verb or one of its options has no effect on a remote service, or none is named where
-            only the client is installed.
+        BadInput: The verb or one of its options has no effect on a remote service, or no service is named
+            where only the client is installed.
     """
     sources = {name: ctx.get_parameter_source(name).name for name in ctx.params}
     given = [each for each in verb.params if sources.get(str(each.name)) == "COMMANDLINE"]
@@ -267,8 +267,8 @@ def _check_service(ctx: Any, verb: TyperCommand) -> None:
     where = "--server" if sources["server"] == "COMMANDLINE" else URL
     for each in given:
         if getattr(each, "rich_help_panel", None) in OF_THIS_MACHINE:
-            must = f"must be left out of `{ctx.info_name}` if {where} is given"
-            got, remedy = redacted(str(ctx.params["server"])), "It has no effect on a remote service."
+            must = "has no effect on a remote service"
+            got, remedy = redacted(str(ctx.params["server"])), "Leave it out."
             raise BadInput(each.opts[0], must, f"{where} {got}", remedy)
 
 

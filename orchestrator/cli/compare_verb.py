@@ -23,7 +23,7 @@ def compare(
         bool, typer.Option("--tuning", help="Add tuning curves (the best of k trials), for random searches.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", help="Also write an HTML page with the curves drawn.")
+        Path | None, typer.Option("--output", help="Also write an HTML page with plots of the curves.")
     ] = None,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     as_json: Json = False,
@@ -33,7 +33,7 @@ def compare(
 
     A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
     confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
-    each. Otherwise the verb says why none is named, and what difference could be established.
+    each. Otherwise the output gives the reason, and the smallest difference that could be established.
 
     Example:
 

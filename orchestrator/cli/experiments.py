@@ -60,7 +60,9 @@ def experiment(
     ] = None,
     index: Annotated[
         Path | None,
-        typer.Option("--index", metavar="FOLDER", help="Write the list of the results in this folder."),
+        typer.Option(
+            "--index", metavar="FOLDER", help="Write the index of the published results in this folder."
+        ),
     ] = None,
     arms: Annotated[
         str | None,
@@ -72,8 +74,8 @@ def experiment(
         bool,
         typer.Option(
             "--gpu",
-            help="Train at the published size on a GPU of this machine, in this process, and save after eight"
-            " minutes; the same command continues.",
+            help="Train at the published size in this process, on a GPU of this machine. It saves after eight"
+            " minutes; repeat the command to continue.",
         ),
     ] = False,
     overrides: Annotated[
@@ -92,7 +94,7 @@ def experiment(
     The same command continues an interrupted experiment; once every arm has ended, it only writes the pages.
     If a service runs for the root, all arms are submitted to it, and it may run several at a time. `--only`
     runs some arms; the pages show all of them, and publishing keeps the published results of the others.
-    `--gpu` is for a GPU that is lent for minutes: it needs one, but not for `--dry-run` and `--pages`.
+    `--gpu` trains on a GPU that is available for some minutes at a time; `--dry-run` and `--pages` need none.
     `--set` changes the resources of a trial on this machine, such as its share of a GPU, and does not change
     the identity of the experiment.
 

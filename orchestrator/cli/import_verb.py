@@ -22,7 +22,7 @@ def import_search(
         str,
         typer.Argument(
             metavar="FILE|FOLDER|URL",
-            help="Sweep of W&B, configuration of Hydra, storage of Optuna, or results of Ray Tune.",
+            help="W&B sweep, Hydra configuration, Optuna storage, or folder of Ray Tune results.",
         ),
     ],
     overrides: Annotated[
@@ -34,13 +34,13 @@ def import_search(
         typer.Option(metavar="FILE", help="Write the search-space file here instead of printing it."),
     ] = None,
     study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Study of Optuna, if the storage has several.")
+        str | None, typer.Option(metavar="NAME", help="Optuna study, if the storage has several.")
     ] = None,
     minimize: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Metric of the results of Ray Tune or Optuna.")
+        str | None, typer.Option(metavar="METRIC", help="Metric to minimize, for Ray Tune or Optuna.")
     ] = None,
     maximize: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Metric of the results of Ray Tune or Optuna.")
+        str | None, typer.Option(metavar="METRIC", help="Metric to maximize, for Ray Tune or Optuna.")
     ] = None,
 ) -> None:
     """Translate the search space of another tool into a search-space file.

@@ -107,7 +107,7 @@ class LiveView:
         console: Console of the terminal.
 
     Attributes:
-        finished: Is set when the view is closed.
+        finished: Event that is set when the view is closed.
     """
 
     def __init__(self, read: Read, console: Console) -> None:

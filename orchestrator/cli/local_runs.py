@@ -162,7 +162,7 @@ def chosen_sweep(
 
 
 def _refuse_missing(file: Path, options: RunOptions) -> None:
-    """Refuse a missing file whose sweep the ledger has; the loader refuses others."""
+    """Refuse a missing file if its sweep can be resumed; the loader refuses other missing files."""
     try:
         known = Sweep.find(f"{file.stem}-", root=options.root)
     except BadInput:

@@ -252,9 +252,9 @@ def logs(
     as_json: Json = False,
     server: Server = None,
 ) -> None:
-    """Print the log of a trial's workers with tracebacks; for other machines, the events of the ledger.
+    """Print the log of a trial with tracebacks, or the log of a sweep's drivers.
 
-    Of a sweep, print the log of its drivers. Control characters are escaped.
+    For attempts on other machines, the events of the ledger are printed. Control characters are escaped.
 
     Example:
 

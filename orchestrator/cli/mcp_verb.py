@@ -11,7 +11,7 @@ from orchestrator.storage.paths import DEFAULT_ROOT
 
 
 def mcp(server: Server = None, root: Root = DEFAULT_ROOT) -> None:
-    """Serve the client to an agent by the Model Context Protocol, over standard input and output.
+    """Serve the Python client as tools for an agent (MCP), over standard input and output.
 
     With `--server`, the tools have the role and the limits of the user of SWEEP_TOKEN. The server ends with
     its standard input.

@@ -63,7 +63,7 @@ def submitted(sweep_id: str, *, is_added: bool) -> str:
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """Print what may surprise the owner of a sweep to standard error."""
+    """Print the warnings for the owner of a sweep to standard error."""
     for text in warnings:
         output.Console(stderr=True, soft_wrap=True, highlight=False).print(f"warning: {text}", markup=False)
 

@@ -79,7 +79,7 @@ def replay(
 ) -> None:
     """Print what other schedulers would have cost and found, from the learning curves of a sweep.
 
-    The cost is a fraction of the cost without early stopping, and the time is in lengths of a whole training.
+    The cost is a fraction of the cost without early stopping; the unit of time is one complete training.
     The regret is the difference between the chosen trial and the best complete one. A trial that was stopped
     has no curve beyond its last report, so its cost is a range and its value is unknown. A sweep with
     `scheduler: none` has all curves.

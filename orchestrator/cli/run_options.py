@@ -127,7 +127,7 @@ class RunOptions:
 
 
 def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Give a verb the options of `RunOptions`, and call it with `options`, the object that they make.
+    """Add the options of `RunOptions` to a verb, which receives them as one object, `options`.
 
     Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
     """

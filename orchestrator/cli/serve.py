@@ -65,11 +65,11 @@ def serve(
     ] = LOOPBACK,
     certificate: Annotated[
         Path | None,
-        typer.Option("--certificate", help="The TLS certificate, a file in PEM.", rich_help_panel=_HTTP),
+        typer.Option("--certificate", help="TLS certificate (PEM file).", rich_help_panel=_HTTP),
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option("--key", help="The private key of the certificate.", rich_help_panel=_HTTP),
+        typer.Option("--key", help="Private key of the certificate (PEM file).", rich_help_panel=_HTTP),
     ] = None,
     behind_proxy: Annotated[
         bool,
@@ -100,7 +100,7 @@ def serve(
         typer.Option(
             "--oidc",
             metavar="FILE",
-            help="Settings of single sign-on by a provider of OpenID Connect, a YAML file.",
+            help="YAML file with the settings of an OpenID Connect provider, for single sign-on.",
             rich_help_panel=_HTTP,
         ),
     ] = None,

@@ -203,7 +203,7 @@ def notify(
     ] = None,
     name: Annotated[
         str,
-        typer.Option(help="Name for `notify:` of search-space files; it then hears of their sweeps alone."),
+        typer.Option(help="Send only about sweeps whose file has this name in `notify:`."),
     ] = "",
     remove: Annotated[
         int | None, typer.Option("--remove", metavar="NUMBER", help="Remove a target by its number.")
@@ -242,7 +242,7 @@ def cost(
         typer.Option(
             "--prices",
             metavar="FILE",
-            help="YAML file with a price by device, of a GPU-hour, and for `CPU` of a core-hour.",
+            help="YAML file with the price of a GPU-hour by device, and of a core-hour as `CPU`.",
         ),
     ] = None,
     since: Since = None,

@@ -14,7 +14,7 @@ from orchestrator.errors import BadInput, counted
 from orchestrator.report.words import gibibytes
 from orchestrator.storage.paths import DEFAULT_ROOT
 
-Undo = Annotated[bool, typer.Option("--undo", help="Undo it.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Restore the sweep.")]
 
 
 def archive(
@@ -38,15 +38,15 @@ def archive(
 def delete(
     sweep: SweepId,
     undo: Undo = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without confirmation.")] = False,
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,
     server: Server = None,
 ) -> None:
     """Delete a sweep with its checkpoints, MLflow runs and files, which the next `gc --delete` removes.
 
-    It prints how much that is and what refers to the sweep, and asks. `--undo` brings the sweep back until
-    then.
+    It prints the size and what refers to the sweep, and asks for confirmation. Until `gc --delete`, `--undo`
+    restores the sweep.
 
     Example:
 

@@ -19,7 +19,7 @@ from orchestrator.storage.paths import DEFAULT_ROOT
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT in the dialect of SQLite.")],
+    query: Annotated[str, typer.Argument(help="SELECT statement in SQLite's dialect.")],
     rows: Annotated[
         int, typer.Option(metavar="N", min=1, help="Largest number of rows, up to 10,000.")
     ] = SQL_ROWS,

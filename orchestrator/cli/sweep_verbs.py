@@ -200,7 +200,8 @@ def stop(
 def try_setting(
     sweep: SweepId,
     values: Annotated[
-        list[str], typer.Argument(metavar="NAME=VALUE...", help="Values in JSON, or plain words.")
+        list[str],
+        typer.Argument(metavar="NAME=VALUE...", help="Hyperparameters; a value is JSON or a plain word."),
     ],
     root: Root = DEFAULT_ROOT,
     as_json: Json = False,

@@ -1,4 +1,4 @@
-"""The client of sweeps: one protocol, with a backend over HTTP here and one in this process in `api`."""
+"""Client of sweeps: one protocol with two backends, over HTTP (here) and in this process (`api`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["answers", "http"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module of this package when it is first used: `list` must not wait for answers of others."""
+    """Import a submodule on first use, so that `list` does not wait for other answers."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f"{__name__}.{name}")

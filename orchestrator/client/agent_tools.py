@@ -77,7 +77,7 @@ def agent_server(backend: Backend, own: Mapping[str, Callable[..., Any]] = {}) -
 def agent_application(server: MCPServer[Any], path: str) -> AsgiApp:
     """Return an ASGI application that answers each request of the HTTP transport without a session.
 
-    It checks neither tokens nor hosts, which is up to the application around it.
+    The surrounding application must check tokens and hosts.
 
     Args:
         server: Server of the tools.
@@ -99,10 +99,10 @@ def agent_application(server: MCPServer[Any], path: str) -> AsgiApp:
 
 
 def _tool(method: Callable[..., Any], limiter: CapacityLimiter) -> Callable[..., Awaitable[CallToolResult]]:
-    """Return a method with resolved types, which answers with a result of the protocol.
+    """Wrap a method as a tool: its type hints are resolved, and it returns a result of the protocol.
 
-    It runs in a thread of its own limiter, because the requests that it sends to a server of this process
-    take threads of the default one: tools that hold all of those would wait for ever.
+    Tools run in threads of `limiter`. They may call a server in this process, whose handlers use the default
+    limiter; tools that held all of its threads would deadlock.
     """
 
     async def call(**arguments: Any) -> CallToolResult:

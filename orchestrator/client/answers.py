@@ -32,7 +32,7 @@ class RunningTrial:
     """A running trial.
 
     Attributes:
-        label: Its number, with a `c` before that of a confirmation.
+        label: Its number, prefixed with `c` for a confirmation.
         step: Last reported step.
         total_steps: Step at which it ends, unless it is pruned.
         value: Objective in its last report, or None before the first.
@@ -58,7 +58,7 @@ class QueuedSweep:
         priority_class: Class in the queue.
         pool: ID of the Ray cluster, or None if no driver runs.
         position: Position among the sweeps without a running trial, from 1; None for others and if parked.
-        share: Number of trials that it may run at once; without a driver, what it would be with one.
+        share: Number of trials that it may run at once, now or once it has a driver.
         running: Number of trials that run or start.
         wanted: Number of trials that it could run at once.
         why: Reason why it runs no trial, or the node that is reserved for it or closed to it; or None.
@@ -243,8 +243,8 @@ class TrialDocument:
         resources: Resources of the trial in words, with the bound of its GPU's memory.
         elsewhere: Events of the attempts on other machines, one line each.
         nodes: Names of those machines; the tracebacks are in their logs.
-        repeats: Earlier sweep, source of known results, or paper, of which it repeats a setting, or None.
-        similarity: How similar those earlier or known results are so far, in words; '' for others.
+        repeats: Source of the setting that it repeats: an earlier sweep, known results or a paper; or None.
+        similarity: Similarity of those results to the sweep's so far, in words; '' without them.
         by_hand: Line for a shell that runs the command of the trial without a sweep, or None.
         note: What users have noted about it, or None.
         exempt_by: User who has exempted it from early stopping, or None.
@@ -313,7 +313,7 @@ class Submitted:
         id: ID of the sweep.
         state: State of the submission.
         added: Whether this request, and not an earlier one, has queued it.
-        warnings: What may surprise its owner, as `validate` says it, one sentence each.
+        warnings: Warnings for its owner, as `validate` prints them, one sentence each.
     """
 
     id: str
@@ -329,7 +329,7 @@ class Stopped:
     Attributes:
         id: ID of the sweep.
         driver: Driver that saves its trials, or None if it has no driver.
-        trial: Key of the trial that stops alone, or None if all stop.
+        trial: Key of the only trial that stops, or None if all stop.
     """
 
     id: str
@@ -487,7 +487,7 @@ class SweepAnalysis:
         norms: Norms of the hidden states of the best trial.
         counted: Number of trials that count for the importances: complete and pruned ones with a value.
         pruned: Number of pruned trials among them.
-        fewest: Number of counted trials from which on there are importances.
+        fewest: Smallest number of counted trials that importances require.
         as_of: Time of the analysis in seconds since the epoch.
     """
 
@@ -529,7 +529,7 @@ class ComparedSweeps:
         markdown: The tables in GitHub's Markdown.
         document: The comparison as JSON values: `results`, `comparisons` and `tuning`, with the fields of
             `orchestrator.report.comparison.SideBySide`.
-        page: HTML page with the curves drawn, or None if it was not requested.
+        page: HTML page with plots of the curves, or None if it was not requested.
     """
 
     tables: Sequence[TitledTable]
@@ -684,7 +684,7 @@ class PlannedSweep:
         networks: Networks of the search space with their sizes, or None if they were not counted.
         runs: Commands and functions that a trial of a trainable runs, in words.
         lines: The plan in words, as `validate` prints it.
-        warnings: What may surprise the owner before anything is spent: a budget or quota that is too small at
+        warnings: Warnings for the owner before anything is spent: a budget or quota that is too small at
             the measured speed, a sweep that exists, an objective that the code has not reported.
     """
 
@@ -712,7 +712,7 @@ class NoticeTarget:
         number: Number of the target, from 1.
         target: Target without its secret, such as `https://example.org/...`.
         events: Names of the events that it receives; all if empty.
-        name: Name by which search-space files refer to it, or '' if it hears of all sweeps.
+        name: Name in `notify:` of search-space files, or '' for a target of all sweeps.
     """
 
     number: int

@@ -167,7 +167,7 @@ class ApiBackend(Backend):
         return decoded(answers.ReplayReport, self.call("GET", f"{self._sweep(sweep)}/replay?{query}"))
 
     def sql(self, query: str, *, rows: int = SQL_ROWS) -> answers.QueryAnswer:
-        """Read the ledger by one SELECT of SQLite, as an admin."""
+        """Query the ledger with one SELECT in SQLite's dialect, as an admin."""
         path = f"/sql?{urlencode({'query': query, 'rows': rows})}"
         return decoded(answers.QueryAnswer, self.call("GET", path))
 
@@ -331,8 +331,8 @@ class ApiBackend(Backend):
         """Return the hours of sweeps, and their cost at the prices of a text.
 
         Args:
-            prices: YAML text with a price by device, of a GPU-hour, and for `CPU` of a core-hour.
-            since: Time in seconds since the epoch from which on hours count; None for all.
+            prices: YAML text with the price of a GPU-hour by device, and of a core-hour as `CPU`.
+            since: Earliest time that counts, seconds since the epoch; None for all.
             name: Name of the text in errors.
         """
         sent = None if prices is None else {"name": name, "text": prices}
@@ -598,4 +598,4 @@ def refusal_of(url: str, status: int, reason: str, content: bytes) -> Refusal:
 
 
 def _silent(url: str, got: str, remedy: str = "Try again, or start `serve --http`.") -> NoServer:
-    return NoServer(url, "must be the HTTP server of a service", got, remedy)
+    return NoServer(url, "does not answer as the HTTP server of a service", got, remedy)

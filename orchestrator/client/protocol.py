@@ -171,7 +171,7 @@ class Backend(Protocol):
         Args:
             sweeps: Names of the sweeps, at least one.
             tuning: Whether to add tuning curves, for sweeps of independent random trials.
-            page: Whether to add an HTML page with the curves drawn.
+            page: Whether to add an HTML page with plots of the curves.
         """
 
     def replay(
@@ -187,10 +187,10 @@ class Backend(Protocol):
         """
 
     def sql(self, query: str, *, rows: int = SQL_ROWS) -> QueryAnswer:
-        """Read the ledger by one SELECT of SQLite; over HTTP, an admin does.
+        """Query the ledger with one SELECT in SQLite's dialect; over HTTP, as an admin.
 
         The views are `sweeps`, `trials`, `reports`, `metrics`, `attempts`, `evaluations`, `decisions` and
-        `events`. A query has 10 s.
+        `events`. A query ends after 10 s.
 
         Args:
             query: The statement.
@@ -247,7 +247,7 @@ class Backend(Protocol):
 
         Args:
             sweep: Name of the sweep.
-            trial: Number of an unfinished trial, with a `c` before that of a confirmation; None for all.
+            trial: Number of an unfinished trial, prefixed with `c` for a confirmation; None for all.
         """
 
     def try_setting(self, sweep: str, params: Mapping[str, Any]) -> TriedNext:
@@ -274,7 +274,7 @@ class Backend(Protocol):
 
         Args:
             sweep: Name of the sweep.
-            trial: Number of the trial, with a `c` before that of a confirmation; None for the sweep.
+            trial: Number of the trial, prefixed with `c` for a confirmation; None for the sweep.
             text: New text in Markdown; '' removes it.
             add: Tags to add.
             remove: Tags to remove.
@@ -357,11 +357,11 @@ class Backend(Protocol):
         """
 
     def cost(self, prices: str | Path | None = None, *, since: float | None = None) -> Sequence[CostRow]:
-        """The hours of every sweep that has used some, by owner, sweep and device.
+        """The hours that sweeps have used, by owner, sweep and device.
 
         Args:
-            prices: YAML file of this machine with a price by device: of a GPU-hour, and for `CPU` of a
-                core-hour.
+            prices: YAML file of this machine with the price of a GPU-hour by device, and of a core-hour as
+                `CPU`.
             since: Earliest time that counts, seconds since the epoch; None for all.
         """
 
@@ -378,7 +378,7 @@ class Backend(Protocol):
         Args:
             target: `https://...`, `slack+https://...`, `mailto:...` or a command.
             events: Names of the events, such as `best`; all if empty.
-            name: Name by which search-space files refer to it; '' for a target that hears of all sweeps.
+            name: Name of the target in `notify:` of search-space files; '' for a target of all sweeps.
         """
 
     def remove_notice(self, number: int) -> Sequence[NoticeTarget]:

@@ -112,8 +112,8 @@ class AgainCommands:
         resume: Command that continues the sweep.
         export: Command that writes the best trial as files, or None without a chosen trial.
         python: Lines of Python that load the best trial, or None without a chosen trial.
-        confirm: Command that trains the best trial again with fresh seeds, in a sweep of its own, or None
-            without a chosen trial, and for a sweep that confirms it itself.
+        confirm: Command that retrains the best trial with fresh seeds, in a new sweep; None without a chosen
+            trial, or if the sweep itself has confirmations.
     """
 
     run: str | None

@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name or a module when it is first used: `list` reads no file, and must not wait for this."""
+    """Import a name or a submodule on first use, so that `list`, which reads no file, need not wait."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = import_module(f"{__name__}.{_MODULES.get(name, name)}")

@@ -92,7 +92,7 @@ class SamplerSettings:
     Attributes:
         summary: One sentence for the reference page.
         options: Its options by name.
-        needs: Rules that its options must keep together.
+        needs: Constraints between its options.
         conditions: Whether it takes spaces with conditions (`when:`).
         conditional_needs: Further rules for a space with conditions.
         constraints: Whether it learns from `constraints:`.
@@ -130,11 +130,11 @@ class SchedulerSettings:
     Attributes:
         summary: One sentence for the reference page.
         options: Its options by name.
-        needs: Rules that its options must keep together.
+        needs: Constraints between its options.
         stops_trials: Whether it may end a trial before its last step.
         mutations: Name of the option that lists hyperparameters which it changes while trials run, or None.
-        resumes: Options with which it continues trials from their checkpoints, so that each report of a
-            script must have one; empty if it always does, None if it never does.
+        resumes: Options with which it continues trials from their checkpoints, which scripts must then save
+            with each report; empty if it always does, None if it never does.
     """
 
     summary: str

@@ -77,7 +77,7 @@ class FeasibleSpace:
         return {**self.known.get(layer, {}), **params, **drawn}
 
     def broken(self, params: Mapping[str, Any]) -> Relation | None:
-        """Return the first relation that a setting does not satisfy, or None."""
+        """Return the first relation that a setting violates, or None."""
         if not self.relations:
             return None
         values = self.values(params)
@@ -107,7 +107,7 @@ class FeasibleSpace:
                 yield params
 
     def draw(self, rng: random.Random, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return an independent draw, which may break a relation.
+        """Return an independent draw, which may violate a relation.
 
         Args:
             rng: Source of random numbers.
@@ -132,7 +132,7 @@ class FeasibleSpace:
         Args:
             rng: Source of random numbers.
             given: Values that are not drawn.
-            accepts: Further requirement.
+            accepts: Predicate that the setting must satisfy too.
             most: Largest number of draws. A space with few combinations is enumerated after that.
         """
         for _ in range(most):

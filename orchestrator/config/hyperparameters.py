@@ -74,7 +74,7 @@ class Hyperparameter:
 
     Attributes:
         kind: Type of its values.
-        mutable: Whether a running trial can take another value: free, and not spent at its start.
+        mutable: Whether it can change in a running trial: it is free, and not only used at the start.
         must: Its type and bounds in words.
         allows: Returns True if a value of the right type is within its bounds.
         sample: Legal value, for errors.

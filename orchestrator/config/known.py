@@ -46,7 +46,7 @@ def _read(section: KnownSection, index: int, space: Space, objectives: Sequence[
     found = matched(section.source, section.results, space, objectives)
     if not found.results:
         why = "; ".join(f"{count} {cause}" for cause, count in found.left_out.items()) or "none"
-        must = "must have a result in the space of the search"
+        must = "has no result in the space of the search"
         raise Violation(("known", index), must, "Compare its names with `search` and `objective`.", why)
     left_out = Counter(section.left_out) + Counter(found.left_out)
     return KnownResults(section.source, found.results, dict(sorted(left_out.items())), section.run)
@@ -57,8 +57,8 @@ def matched(
 ) -> KnownResults:
     """Return the rows of a table that are results of a search, and the number of other rows by reason.
 
-    The mean of rows with equal settings is one result. Of more than `MOST_RESULTS`, as many are kept, spread
-    evenly over the ranks of the first objective.
+    The mean of rows with equal settings is one result. At most `MOST_RESULTS` are kept, spread evenly over
+    the ranks of the first objective.
 
     Args:
         source: Name of the table.

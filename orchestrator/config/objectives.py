@@ -141,7 +141,7 @@ def read_reports(file: SpaceFile | TrainableFile, objectives: Sequence[Objective
     """Return the reports that determine the value of a trial: `best`, `last` or `mean of last N`.
 
     Raises:
-        Violation: A mean is asked for, and there are several objectives.
+        Violation: A mean is requested, and there are several objectives.
     """
     of = "best" if file.objective is None else file.objective.of
     if of.startswith("mean") and len(objectives) > 1:

@@ -61,9 +61,9 @@ class Relation:
     """A chain of comparisons, all of which must hold.
 
     Attributes:
-        text: Text of the file, with one space between its parts.
-        sides: Compared sums.
-        comparisons: Comparison between each two neighbours.
+        text: The relation as in the file, with single spaces.
+        sides: Sums that are compared, from left to right.
+        comparisons: Operators between neighbouring sides.
     """
 
     text: str
@@ -76,9 +76,9 @@ class Relation:
         return frozenset(name for side in self.sides for name in _names(side))
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return True if the relation holds, or does not apply.
+        """Return True if the relation holds or does not apply.
 
-        It applies to values that have a number for each of its names. A division by zero does not hold.
+        The relation applies if each of its names has a number. A division by zero violates it.
         """
         if not all(is_number(values.get(name)) for name in self.names):
             return True
@@ -94,7 +94,7 @@ class Relation:
         return (self.sides, self.comparisons) in (((low, high), ("<",)), ((high, low), (">",)))
 
     def shown(self, values: Mapping[str, Any]) -> str:
-        """Return the values of its names in a text, in the order of the relation."""
+        """Format the value of each name, in the order of the relation."""
         names = dict.fromkeys(name for side in self.sides for name in _names(side))
         return ", ".join(f"{name} {_short(values.get(name))}" for name in names)
 

@@ -136,7 +136,7 @@ def _layers(model: ModelSection, space: Space) -> tuple[str, ...]:
 
 
 def _drawn_with(name: str, choice: str, value: str, space: Space) -> bool:
-    """Return True if a hyperparameter can be active where a choice such as `layer` has a value."""
+    """Return True if a hyperparameter can be active when a choice such as `layer` has this value."""
     when = space[name].when
     if choice in when:
         return value in when[choice]
@@ -320,8 +320,8 @@ def read_training(file: SpaceFile, model: ModelSection, space: Space) -> Trainin
 
     Raises:
         Violation: A rate is missing, the interval is longer than a trial, an optimiser without a weight decay
-            is given one, labels are to be smoothed where there are none, groups are those of other layers, or
-            states are to be carried where they cannot be.
+            is given one, labels are smoothed for a task without labels, parameter groups are those of other
+            layers, or states are carried where that is impossible.
     """
     _check_training(file.training, model, space)
     _check_labels(file, space)
@@ -418,9 +418,9 @@ def _check_no_decay(training: TrainingSection, optimizer: str, space: Space) -> 
 
 
 def mutable(file: SpaceFile, space: Space) -> frozenset[str]:
-    """Return the hyperparameters that can change during training, without those that may be null.
+    """Return the hyperparameters that can change during training, except those that may be null.
 
-    A trial without a limit of the gradient has another program than one with a limit.
+    Null changes the program: a trial without gradient clipping, for example, has another one.
     """
     layers = space["layer"].choices if "layer" in space else (file.model.layer,)
     known = [known for layer in layers for known in searchable(str(layer)).items()]

@@ -415,7 +415,7 @@ class ObjectiveSection(Section):
 
 
 class Bound(Section):
-    """Bounds of a metric that a feasible trial keeps."""
+    """Bounds of a metric that a feasible trial satisfies."""
 
     at_least: Number | None = setting("Smallest feasible value.", 1000, None)
     at_most: Number | None = setting("Largest feasible value.", 0.7, None)
@@ -429,14 +429,14 @@ class LongerSection(Section):
 
 
 class NoImprovementSection(Section):
-    """An end of the search after trials that have not improved on the best one."""
+    """End of the search after a number of trials without an improvement."""
 
     trials: Whole = setting("Trials that end one after another without an improvement.", 20, ge=1, le=100_000)
     by: Number = setting("Smallest improvement that counts.", 0.001, 0.0, ge=0)
 
 
 class BudgetSection(Section):
-    """When the search ends; whichever comes first."""
+    """Limits of the search; the first one that is reached ends it."""
 
     trials: Whole = setting("Trials of the search.", 64, ge=1, le=100_000)
     hours: Number | None = setting("Hours of wall-clock time.", 12, None, gt=0, le=87_600)
@@ -546,7 +546,7 @@ class ConfirmSection(Section):
 
 
 class PublishedSection(OpenSection):
-    """Published values, tried first, and figures to beat: further keys, `test/<metric>: figure`."""
+    """Published hyperparameters, tried first; further keys are published results, `test/<metric>: value`."""
 
     source: Word = setting("Paper and table.", '"RotRNN, Tables 1 and 3"')
     values: dict[str, Any] = setting(
@@ -633,14 +633,14 @@ class StudySections(Section):
         "Metrics to optimise; the metric of the task if left out.", {"maximize": "val/accuracy"}, None
     )
     constraints: dict[str, Bound] = setting(
-        "Bounds of metrics that a feasible trial keeps.",
+        "Bounds of metrics that a feasible trial satisfies.",
         {"seconds/train": {"at_most": 60}},
         {},
         max_length=20,
     )
     sampler: Any = setting("How trials are proposed.", {"tpe": {"seed": 0}}, "tpe")
     scheduler: Any = setting("Which trials are stopped early.", {"asha": {"reduction": 4}}, "asha")
-    budget: BudgetSection = setting("When the search ends.", {"trials": 64})
+    budget: BudgetSection = setting("Limits that end the search.", {"trials": 64})
     resources: ResourcesSection = setting("Resources of one trial.", {"cpu": 1}, ResourcesSection())
     confirm: ConfirmSection = setting("Retrainings of the best trial.", {"seeds": 3}, ConfirmSection())
     published: PublishedSection | None = setting(

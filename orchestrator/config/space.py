@@ -205,7 +205,7 @@ class Distribution:
         return self.nearest(math.exp(rng.uniform(math.log(low), math.log(high))))
 
     def rounding_bounds(self) -> tuple[float, float]:
-        """Return the ends of a logarithmic range, for log_int with everything that rounds to its values."""
+        """Return the bounds of a logarithmic range; those of log_int include what rounds to its values."""
         low, high = self._bounds()
         if self.kind != "log_int":
             return low, high
@@ -486,7 +486,7 @@ def _conditioned(name: str, when: Mapping[str, Any], free: Mapping[str, Distribu
 
 
 def _with_layer(name: str, layer: str, when: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the condition of `<layer>.<name>`, which is drawn only where that layer is."""
+    """Return the condition of `<layer>.<name>`, which is drawn only with that layer."""
     if when.get("layer", layer) not in (layer, [layer]):
         path = ("search", name, "when", "layer")
         raise Violation(path, f"must be {layer}, which the name begins with", "Leave it out.")

@@ -202,7 +202,7 @@ class SweepConfig:
         model: Settings of the network, where the search has no value; None if the file has a trainable.
         training: Settings of training, where the search has no value.
         evaluate: Examples that an evaluation reads.
-        search: Space; a hyperparameter stands after those its condition names.
+        search: Space, in which a hyperparameter follows those that its condition names.
         require: Relations that every trial satisfies.
         first: Values to try first, each for some hyperparameters; the sampler completes them.
         repeat: Whether a setting may be tried more than once.
@@ -328,7 +328,7 @@ class SweepConfig:
 
     @cached_property
     def id(self) -> str:
-        """Return the id in the ledger, or the one it will have: stem, profile, digest and edition."""
+        """Return the current or future id in the ledger: stem, profile, digest and edition."""
         if self.recorded_id is not None:
             return self.recorded_id
         edition = str(self.edition) if self.edition > 1 else None
@@ -449,7 +449,7 @@ class SweepConfig:
         return self._largest_found(lowest)
 
     def _largest_found(self, lowest: Collection[str]) -> dict[str, Any]:
-        """Return the setting, of random ones that satisfy the relations, that is closest to these ends."""
+        """Return the one of several random feasible settings that is closest to these ends."""
         rng = random.Random(0)
         found = [self.feasible.found(rng) for _ in range(_SETTINGS)]
         every = [params for params in found if params is not None]
@@ -457,7 +457,7 @@ class SweepConfig:
         return max(every, key=lambda params: self._closeness(params, lowest))
 
     def _closeness(self, params: Mapping[str, Any], lowest: Collection[str]) -> float:
-        """Return the sum, over the numbers of a setting, of how close each is to its end, from 0 to 1."""
+        """Return the closeness of a setting to its ends: the sum over its numbers, each from 0 to 1."""
         total = 0.0
         for name, value in params.items():
             low, high = self.search[name].ends()

@@ -63,12 +63,13 @@ class Trainable:
     Attributes:
         kind: `function`, `command` or `program`.
         target: `module:name` of a function or a program; the words of a command.
-        folder: Working folder, and where files are looked for.
+        folder: Working folder, in which files are found.
         shell: Whether a command is one text for a shell.
         free: Hyperparameters of a program that are traced numbers; empty for the others.
         mlflow: Whether a function or a command writes to the run of its trial in MLflow.
         mutable: Hyperparameters of a function or a command that may differ when it resumes.
-        predictor: Function that makes a predictor of what a function or a command has saved, or ''.
+        predictor: Function that makes a predictor from the files that a function or a command has saved, or
+            ''.
         metrics: Where the reports of a function or a command come from; empty if it sends them itself.
     """
 
@@ -206,8 +207,8 @@ def read_trainable(
         file: Validated file.
         space: Space of the search.
         folder: Folder of the file, unless it names another.
-        recorded: Section as `Trainable.document` wrote it, if the file is the record of a sweep, which is
-            read also after its code has gone; None for a file of a user.
+        recorded: Section as `Trainable.document` wrote it, for the record of a sweep, which can be read
+            without its code; None for a user's file.
 
     Raises:
         Violation: The section, a name in `search`, the clock or the resources are wrong.
@@ -254,7 +255,7 @@ def _check_fixed(fixed: Mapping[str, Any], space: Space) -> Space:
 
 
 def _values_of_trials(space: Space, fixed: Mapping[str, Any]) -> Space:
-    """Return the space with the values that trials get, instead of labels, and the fixed ones."""
+    """Return the space with values in place of labels, and with the fixed values."""
     unlabelled = {
         name: replace(distribution, choices=distribution.labelled, labelled=())
         if distribution.labelled
@@ -265,7 +266,7 @@ def _values_of_trials(space: Space, fixed: Mapping[str, Any]) -> Space:
 
 
 def _check_free(free: Sequence[str], space: Space) -> None:
-    """Refuse values of free hyperparameters that are not numbers, as the traced ones of a program are."""
+    """Refuse values of a program's free hyperparameters that are not numbers: they are traced."""
     for name in free:
         values = space[name].choices if name in space else ()
         if wrong := [value for value in values if not isinstance(value, int | float)]:
@@ -315,7 +316,7 @@ def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None
         piece: Piece of a word.
         space: Space of the search.
         known: Names that a placeholder may have.
-        given: Hyperparameter that every trial has in which the piece is used, or None.
+        given: Hyperparameter of all trials that use the piece, or None.
 
     Raises:
         Violation: A placeholder has no value in a trial.
@@ -352,7 +353,7 @@ def _longest(piece: Piece, space: Space, known: Sequence[str], given: str | None
 
 
 def _has(given: str | None, name: str, space: Space) -> bool:
-    """Return True if every trial has a hyperparameter, or every one that has another hyperparameter."""
+    """Return True if every trial, or every trial with another hyperparameter, has a hyperparameter."""
     if given == name:
         return True
     conditions = space[given].when if given is not None and given in space else {}
@@ -385,7 +386,7 @@ def _texts(placeholder: Placeholder, space: Space) -> list[str]:
     """Return the texts that a placeholder may have: of every choice, or of both ends of a range.
 
     Raises:
-        Violation: Its format does not suit its values, or a shell would take a value for several words.
+        Violation: Its format does not suit its values, or a shell would split a value into several words.
     """
     path, name, context = ("trainable", "command"), placeholder.name, placeholder.context
     values: Sequence[Any] = (2**31,) if name in _OWN - _PATHS else ("",)
@@ -480,14 +481,14 @@ def _check_metrics(file: TrainableFile, kind: Kind, space: Space) -> None:
 
 
 def _check_calls(section: TrainableSection) -> None:
-    """Check that the calls of MLflow lead to the reports alone."""
+    """Check that MLflow calls are the source of the reports, and of nothing else."""
     path = ("trainable", "metrics", "source")
     if (section.metrics or {})["source"] != "mlflow":
-        must = "must be mlflow, whose calls are the reports"
+        must = "must be mlflow"
         raise Violation(path, must, "Write source: mlflow.", f"`{(section.metrics or {})['source']}`")
     if section.mlflow:
         must = (
-            "must not be beside `mlflow: true`, with which the script itself writes to the run of its trial"
+            "cannot be combined with `mlflow: true`, with which the script writes to its trial's run itself"
         )
         raise Violation(path, must, "Leave out `mlflow: true`, or report with `sweep_client`.")
 

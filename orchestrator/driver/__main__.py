@@ -47,7 +47,7 @@ def drive(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m orchestrator.driver")
     parser.add_argument("sweep", nargs="?", help="Id of a submitted sweep.")
-    parser.add_argument("--start", type=int, help="Number of the start, as the service counts.")
+    parser.add_argument("--start", type=int, help="Number of this start of the submission.")
     parser.add_argument("--root", help="Folder of everything that sweeps write.")
     parser.add_argument("--prewarm", action="store_true", help="Import everything, then wait for a sweep.")
     return parser

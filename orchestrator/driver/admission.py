@@ -148,7 +148,7 @@ def leased_sweep(
 def identify(
     sweep: SweepConfig, ledger: Ledger, *, known: str | None = None, new: bool = False
 ) -> SweepConfig:
-    """Return the sweep under its id, present or future, in the ledger.
+    """Return the sweep with the id under which the ledger has or will have it.
 
     The same file is the same sweep. A changed file is another sweep, which must not start by mistake while
     the sweep of the unchanged file is unfinished.
@@ -175,7 +175,7 @@ def identify(
 
 
 def newest(sweep: SweepConfig, ledger: Ledger, *, budget_is_given: bool = False) -> SweepConfig:
-    """Return a sweep under the id of the newest record of the same file, or unchanged without a record.
+    """Return a sweep with the id of the newest record of its file, or unchanged if there is none.
 
     Its budget is the one to which it was extended, unless the budget in the file has changed since, or
     `budget_is_given` on a command line.
@@ -229,7 +229,7 @@ def unused(sweep: SweepConfig, ledger: Ledger) -> SweepConfig:
 
 
 def check_warm_start(sweep: SweepConfig, ledger: Ledger | None) -> None:
-    """Check that the warm-start sweeps are in the ledger, if there is one, with the same objective.
+    """Check that the ledger, if it exists, has the warm-start sweeps, with the same objective.
 
     Raises:
         BadInput: A sweep is missing or has another objective.

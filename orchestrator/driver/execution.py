@@ -295,7 +295,7 @@ def _obey_stop_request(leased: LeasedSweep) -> None:
 
 
 def count_work(leased: LeasedSweep, signature: Signature) -> Callable[[], None]:
-    """Begin to count the work of a training step of the best static choices, beside what the caller does.
+    """Begin to count the FLOPs of a training step of the best static choices, in another thread.
 
     Choices that an earlier driver counted are not counted again. A failure is only reported, because no
     result depends on the count.
@@ -346,7 +346,7 @@ def _record_work(
     names: Mapping[Hashable, str],
     count: Callable[[], Mapping[str, Cost]],
 ) -> None:
-    """Record the answer of `count`, the work of the choices in `names`, beside that of the `known` ones."""
+    """Record the FLOPs that `count` returns for the choices in `names`, beside those of the `known` ones."""
     try:
         found = leased.shutdown.interruptible(count, partial(_obey_stop_request, leased))
     except Exception as error:  # noqa: BLE001 - described at `count_work`

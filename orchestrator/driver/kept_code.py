@@ -67,7 +67,7 @@ def keep(
         trainable: Function, command or program.
         folder: Folder of the archive, which is created.
         account: Account as which the code runs: files are read with its rights, and programs run as it.
-        programs: Whether git, the interpreter and `nvidia-smi` are asked. They take a second, and a process
+        programs: Whether git, the interpreter and `nvidia-smi` are called. They take a second, and a process
             that uses Ray should not fork.
     """
     with files_as(account):

@@ -61,7 +61,7 @@ class NoticeSetting:
         events: Names of the events to send; all if empty.
         restricted: Whether it was set over HTTP, so that the service runs no command for it and connects to
             public addresses only.
-        name: Name by which search-space files refer to it; it then hears of their sweeps alone.
+        name: Name in `notify:` of search-space files; the target then gets notices of their sweeps only.
     """
 
     target: str

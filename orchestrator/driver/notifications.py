@@ -74,7 +74,7 @@ class Notifier:
 
 @dataclass(frozen=True)
 class Seen:
-    """What notifications tell of a sweep at one moment.
+    """Snapshot of what notifications report about a sweep.
 
     Attributes:
         best_key: Key of the best trial so far, or None.
@@ -92,7 +92,7 @@ class Seen:
 
     @classmethod
     def of(cls, progress: Progress) -> Seen:
-        """Return what a driver knows."""
+        """Return the snapshot of a sweep's progress."""
         failed = progress.states.get("FAILED", 0)
         return cls(progress.best_key, progress.best_value, failed, progress.wanted)
 

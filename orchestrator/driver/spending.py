@@ -22,7 +22,7 @@ _CODE = ("function", "command", "program")
 def warnings(
     sweep: SweepConfig, ledger: Ledger, cost: Estimate | None, at_once: int, owner: str
 ) -> tuple[str, ...]:
-    """Return what may surprise the owner of a sweep, one sentence each.
+    """Return warnings for the owner of a sweep, one sentence each.
 
     Args:
         sweep: Sweep that is to run.
@@ -104,7 +104,7 @@ def _same_code(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 
 
 def _unreported(sweep: SweepConfig, source: str, names: Collection[str]) -> Iterator[str]:
-    """Yield a sentence if an earlier sweep of the same code has reported, but not the objective."""
+    """Yield a warning if an earlier sweep of the same code reported metrics without the objective."""
     if names and sweep.metric not in names:
         close = difflib.get_close_matches(sweep.metric, names, n=1)
         remedy = f"Did you mean {close[0]}?" if close else f"It has reported {', '.join(sorted(names)[:8])}."

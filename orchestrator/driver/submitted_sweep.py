@@ -43,7 +43,7 @@ def drive(sweep_id: str, start: int, root: str | Path | None = None) -> Exit:
 
     Args:
         sweep_id: Id of the sweep.
-        start: Number of the start, as the service counts.
+        start: Number of this start of the submission.
         root: Folder of everything that sweeps write; if None, `SWEEP_ROOT` or else `mlruns`.
 
     Raises:

@@ -223,7 +223,7 @@ def _keep_code(leased: LeasedSweep, *, programs: bool = True) -> Path | None:
 def _with_code(
     facts: Mapping[str, Any], sweep: SweepConfig, owner: str, now: float
 ) -> tuple[Mapping[str, Any], str | None]:
-    """Return the facts with the current code of the trials, and a line if it has changed."""
+    """Return the facts with the digest of the user's code, and a warning if it differs from the last one."""
     if sweep.trainable is None:
         return facts, None
     with opened_as(account_for(sweep.trainable, owner)):

@@ -135,12 +135,12 @@ def _check_families(file: ExperimentFile) -> None:
                 raise Violation(path, "must name an arm", nearest(pattern, file.arms), f"`{pattern}`")
             for arm in found:
                 if owners.setdefault(arm, family) != family:
-                    must, remedy = "must name arms of no other family", "Give each arm one family."
+                    must, remedy = "must not name an arm of another family", "Give each arm one family."
                     raise Violation(path, must, remedy, f"`{arm}`, which is in {owners[arm]}")
 
 
 def families_of(file: ExperimentFile, arms: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the arms of each declared family, of those that a profile keeps."""
+    """Return the arms of each declared family that a profile keeps."""
     return {
         family: tuple(arm for arm in arms if any(fnmatch.fnmatchcase(arm, pattern) for pattern in patterns))
         for family, patterns in file.families.items()

@@ -118,7 +118,7 @@ def _families(results: ExperimentResults) -> Iterator[str]:
 
 
 def _nothing(results: ExperimentResults) -> Iterator[str]:
-    """Yield a sentence for each data on which the controls fail."""
+    """Yield a sentence for each data set on which the controls fail."""
     names: dict[str, list[str]] = {}
     for arm in results.arms:
         if reason := results.shows_nothing(arm.data_digest):
@@ -264,7 +264,7 @@ def measured(arm: ArmResult) -> str:
 
 
 def median_of(values: Sequence[float]) -> str:
-    """Format the median over seeds with its interval, of fewer than six seeds with their range, or a dash."""
+    """Format the median over seeds with its interval, or for fewer than six seeds their range; or a dash."""
     if not values:
         return "–"
     median = words.setting(float(np.median(values)))

@@ -312,10 +312,10 @@ class ExperimentResults(Statement):
         return Verdict("undetermined", nothing, NOTHING) if nothing else verdict
 
     def shows_nothing(self, data: str) -> str:
-        """Return the reason why arms on some data show nothing about inability or order; '' if they do.
+        """Return the reason why arms on some data show neither inability nor order; '' if they can.
 
-        That an arm does not solve a task, or solves it less well than another, counts only where a positive
-        control solves it on the same data, and no negative control does.
+        A failure of an arm, or its rank behind another, counts only if a positive control solves the task on
+        the same data and no negative control does.
         """
         if self.positive is None:
             return ""
@@ -349,8 +349,8 @@ class ExperimentResults(Statement):
     def corrected(self) -> dict[str | int, Corrected]:
         """The p value of every comparison, by the name of the arm or the index of the claim.
 
-        Figures of arms that do not compare with the paper's are no comparisons; claims about such arms are,
-        because the page names the better arm.
+        Figures that cannot be compared with the paper's do not count; claims about such arms do, because the
+        page names the better arm.
         """
         families: dict[str, dict[str | int, float | None]] = {}
         for arm in self._judged_arms():
@@ -366,7 +366,7 @@ class ExperimentResults(Statement):
         return [arm for arm in self.arms if arm.published and (arm.hypothesis or not arm.obstacle)]
 
     def family(self, *arms: str) -> str:
-        """Return the name of the family that has all of some arms; '' for the comparisons in no other."""
+        """Return the declared family that contains all of these arms; '' if none does."""
         return next((name for name, own in self.families.items() if set(arms) <= set(own)), "")
 
     @property

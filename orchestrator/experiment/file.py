@@ -256,7 +256,7 @@ def _arm(source: ExperimentSource, name: str, section: ArmSection) -> Arm:
 
 
 def _changes(source: ExperimentSource, arm: str, sweep: SweepConfig | None) -> tuple[str, ...]:
-    """Return the changes by the profile to an arm that rule out a comparison."""
+    """Return the changes that a profile makes to an arm and that rule out a comparison."""
     if source.profile is None or sweep is None:
         return ()
     return changes(_sweep(replace(source, profile=None), arm).document(), sweep.document())

@@ -145,7 +145,7 @@ _HEADER = ("experiment", "source", *_COLUMNS, "seeds", "trials", "core hours", "
 
 _KINDS: Mapping[Kind, str] = {
     "identities": "A function is measured, such as an approximation of a system; there is no data set.",
-    "toys": "Tasks that are drawn for one ability, such as recall. They say nothing about other tasks.",
+    "toys": "Tasks that are drawn for one ability, such as recall. Results need not hold for other tasks.",
     "benchmarks": "Data that papers report, whole or in part; figures of a part are not comparable.",
 }
 
@@ -328,7 +328,7 @@ def _ordering(present: ExperimentResults, claim: OrderClaim, earlier: Experiment
     """Compare the arms of a claim, at least one of which is published.
 
     If scores of test examples are missing, the published comparison is kept, provided that both arms are
-    published. Its p value is its own, and the family of the present file corrects it.
+    published. Its p value is uncorrected; the family of the present file corrects it.
     """
     arms = {arm.name: arm for arm in present.arms}
     both = (arms[claim.better], arms[claim.than])

@@ -130,7 +130,7 @@ class Verdict:
     Attributes:
         outcome: Outcome, or None if nothing is stated.
         reason: Reason, in words.
-        cause: What is missing for a decision, in a few words; '' if there is one.
+        cause: What is missing for a decision, in a few words; '' if nothing is.
     """
 
     outcome: Outcome | Answer | None
@@ -151,8 +151,8 @@ def sides(values: np.ndarray, limits: Interval, noise: Variance | None) -> tuple
 
     The median is the value that half of all trainings reach. If it lay beyond a limit, at most half of the
     trainings would be within it: the sign test counts the seeds that are, by more than the noise of the test
-    examples, which all seeds share. It is exact for every distribution of the seeds. Of the level,
-    `SEEDS_SHARE` is for the seeds and `EXAMPLES_SHARE` for the examples, and the best margin is searched:
+    examples, which all seeds share. It is exact for every distribution of the seeds. The level is divided
+    into `SEEDS_SHARE` for the seeds and `EXAMPLES_SHARE` for the examples, and the best margin is searched:
     each number of seeds k has a p value, and the k seeds furthest within the limit have a margin. Two limits
     are two one-sided tests, both of which must reject.
 

@@ -193,7 +193,7 @@ def drop_torn_start(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[Log]:
-    """Lock and open the log of a sweep, from a commit to its line, so that both have the same order."""
+    """Open and lock the log of a sweep, so that its lines have the order of the commits."""
     while True:
         with _opened(path) as file:
             # The log itself is locked: a lock file beside it would cost a further open and close at each
@@ -239,7 +239,7 @@ def entries(path: Path) -> Iterator[Entry]:
 
 
 def newest(path: Path) -> int:
-    """Return the number of the last intact line, even behind a damaged one; 0 without an intact line.
+    """Return the number of the last intact line, even after a damaged one; 0 without an intact line.
 
     Only the end of the log is read, unless no line in it is intact.
     """

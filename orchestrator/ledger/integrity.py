@@ -120,7 +120,7 @@ def _examine(ledger: Ledger, sweep_id: str, metrics: Sequence[str], repair_backu
     commits = stored.tally.commits
     # If neither file reaches the newest commit, as after a power failure, the further one counts.
     if newest > commits and (not commits or _rebuildable(log) > commits):
-        must, got = "must hold every commit", f"{commits} of {newest} commits of {sweep_id}"
+        must, got = "has lost commits", f"{commits} of {newest} commits of {sweep_id}"
         raise Damaged(f"ledger {file} and {file.name}-wal", must, got, RECOVER)
     if commits == 0:
         if repair_backup:
@@ -193,7 +193,7 @@ def _checked(connection: Connection, sweep_id: str, file: Path, metrics: Sequenc
                 curves.extend(curve_points(rows, metrics))
     actual = tally(0 if kept is None else kept.commits, digests)
     if (actual.rows, actual.total) != ((0, 0) if kept is None else (kept.rows, kept.total)):
-        must = "must hold every row as it was last written"
+        must = "has missing, additional or outdated rows"
         raise Damaged(f"ledger {file}, sweep {sweep_id}", must, "fewer, more or older rows", RECOVER)
     return _Stored(actual, curves, len(digests) * fmean(lengths) if lengths else 0.0)
 
@@ -210,7 +210,7 @@ def _is_long(log: Path, state: float) -> bool:
 
 
 def _rebuildable(log: Path) -> int:
-    """Return the number of the last commit that a backup can rebuild, without lines behind a damaged one."""
+    """Return the number of the last commit that a backup can rebuild, up to its first damaged line."""
     number: int | None = None
     for entry in backup.entries(log):
         if number is None and not starts_whole(entry):
@@ -292,12 +292,12 @@ def _submission_fault(ledger: Ledger, sweep_id: str, row: Row | None) -> str | N
     if copy is None:
         return f"The backup {file} of a submission was missing or damaged."
     if row is None or copy["revision"] > row["revision"]:
-        got = f"{row['revision'] if row else 'none'} of {copy['revision']} changes of submission {sweep_id}"
-        must = "must hold every commit"
+        got = f"{row['revision'] if row else 0} of {copy['revision']} changes of submission {sweep_id}"
+        must = "has lost commits"
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     if copy["revision"] < row["revision"]:
         return f"The backup {file} of a submission was behind."
     if copy != row:
-        must, got = "must hold each row as it was written", f"another submission {sweep_id}"
+        must, got = "has a row that differs from its backup", f"submission {sweep_id}"
         raise Damaged(f"ledger {database_file(ledger.address)}", must, got, RECOVER)
     return None

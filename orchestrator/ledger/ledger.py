@@ -554,10 +554,10 @@ class Ledger:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Keep `recover` from replacing a SQLite file within a `with` block, which it waits for.
+        """Hold a shared lock that keeps `recover` from replacing a SQLite file.
 
-        Every change without a lease is made in one, from the beginning of its transaction until the backup
-        holds its rows: what is written to the replaced file, or misses the backup, is lost.
+        A change without a lease holds it from its transaction until the backup has its rows: rows in a
+        replaced file, but not in the backup, would be lost.
         """
         if not self.is_file:
             yield

@@ -122,8 +122,8 @@ Found = tuple[Sequence[str], Sequence[Sequence[Cell]], bool]
 class Readable:
     """What a query may read.
 
-    The name of a view through which a column is read does not decide: a query can give the same name to a
-    subquery. So every column that a view reads is readable without the view too.
+    A query can give a subquery the name of a view, so the view through which a column is read is not checked:
+    every column that a view reads is readable directly.
 
     Attributes:
         columns: Columns of the views, and the columns of tables that the views read.

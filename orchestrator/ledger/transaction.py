@@ -65,7 +65,7 @@ def statements(table: Table) -> Statements:
 
 
 class Stale(Exception):
-    """Another transaction has changed a row since this one has read or held it: it must begin again."""
+    """A row was changed after this transaction had read or held it; repeat the transaction."""
 
 
 class Transaction:
@@ -88,7 +88,7 @@ class Transaction:
         self._replaced: list[Answer] = []
 
     def left(self, *tables: Table) -> Known:
-        """Return the rows of some tables that this transaction leaves, for `hold`."""
+        """Return the final rows of this transaction in some tables, for `hold` of a later one."""
         names = {table.name for table in tables}
         return {identity: row for identity, row in self._known.items() if identity[0] in names}
 
@@ -103,7 +103,7 @@ class Transaction:
         """Check that every row which this transaction has changed or deleted was as it was read or held.
 
         Raises:
-            Stale: One was not.
+            Stale: A row has changed since.
         """
         replaced, self._replaced = self._replaced, []
         if any(each.rowcount != 1 for each in replaced):

@@ -49,7 +49,7 @@ _ENDING_SECONDS = 1.0
 """Time after which the GPU driver no longer lists a process that has ended."""
 
 _PROGRAM = "nvidia-smi"
-_REMEDY = "Wait for it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
+_REMEDY = "Wait for it, or train on the CPU with `CUDA_VISIBLE_DEVICES= `."
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def has_locks(hardware: Hardware) -> bool:
     if shutil.which(_PROGRAM):
         return True
     if any(Path("/dev").glob("nvidia[0-9]*")):
-        remedy = "Install it, or choose the processors with `CUDA_VISIBLE_DEVICES= `."
+        remedy = "Install it, or train on the CPU with `CUDA_VISIBLE_DEVICES= `."
         raise NoCluster("this machine", f"needs `{_PROGRAM}` to see which processes use its GPUs", "", remedy)
     return False
 
@@ -197,7 +197,7 @@ class _Found:
 
 
 def _lock(stack: ExitStack, folder: int, gpus: Sequence[Gpu]) -> _Found:
-    """Lock the free ones of the given GPUs."""
+    """Lock the given GPUs that no other user or Ray uses."""
     held: dict[str, int] = {}
     refused, locked = [], False
     users = _foreign_users()
@@ -298,7 +298,7 @@ def _answers(query: str) -> list[list[str]]:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         got = " ".join(str(error).split())
-        raise NoCluster("the GPUs of this machine", f"`{_PROGRAM}` must answer", got, _REMEDY) from error
+        raise NoCluster("the GPUs of this machine", f"`{_PROGRAM}` does not answer", got, _REMEDY) from error
     return [[column.strip() for column in line.split(",")] for line in done.stdout.splitlines()]
 
 
@@ -398,5 +398,5 @@ def _closing(descriptor: int) -> Iterator[None]:
 
 
 def _unsafe(path: str, got: str) -> NoCluster:
-    must = "must be a folder of mode 1777 that holds plain files"
-    return NoCluster(f"the locks of the GPUs, {path}", must, got, f"Remove it, or set {LOCKS} for all users.")
+    must = "must be a folder of mode 1777 with plain files"
+    return NoCluster(f"folder of GPU locks {path}", must, got, f"Remove it, or set {LOCKS} for all users.")

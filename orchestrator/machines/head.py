@@ -210,7 +210,7 @@ def close_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
-        kind = "" if stat.S_ISDIR(facts.st_mode) else ", no folder"
+        kind = "" if stat.S_ISDIR(facts.st_mode) else ", not a folder"
         got = f"user {facts.st_uid}, mode {stat.S_IMODE(facts.st_mode):04o}{kind}"
         must = f"must be a folder that belongs to user {os.geteuid()} and that no other user can enter"
         raise BadInput(str(folder), must, got, f"Remove it, or set {RUNTIME} to a folder of your own.")

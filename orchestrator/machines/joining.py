@@ -158,7 +158,7 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 def _check_answers(head: Head) -> None:
     if not head.answers(ANSWER_SECONDS):
-        must, got = "must accept connections", f"no answer from process {head.pid} at {head.address}"
+        must, got = "does not accept connections", f"process {head.pid} at {head.address}"
         raise NoCluster("the Ray of this machine", must, got, "End it with `cluster ray --end`.")
 
 

@@ -66,7 +66,7 @@ class Analysis:
         importances: Importance of each hyperparameter, largest first; empty for too few trials.
         counted: Number of trials that count for the importances.
         pruned: Number of pruned trials among them.
-        fewest: Number of counted trials from which on there are importances.
+        fewest: Smallest number of counted trials that importances require.
         spent: Time of the attempts by purpose.
         best: Key of the best trial, or None.
         norms: Norms of the hidden states of the best trial: pairs of step and value by metric.
@@ -246,8 +246,8 @@ def _importance(good: np.ndarray, every: np.ndarray, share: np.ndarray, *, is_ch
 def _density(counts: np.ndarray) -> np.ndarray:
     """Return a Parzen estimate of the density over the cells of a range, shape `(repetitions, cells)`.
 
-    Each trial has a normal distribution of a width by Scott's rule, cut off at both ends; one of the width of
-    the range is the prior.
+    Each trial contributes a truncated normal distribution whose width follows Scott's rule; the prior is one
+    as wide as the range.
     """
     cells, places, count = counts.shape[1], np.arange(counts.shape[1]), counts.sum(1)
     known = np.maximum(count, 1.0)

@@ -208,7 +208,7 @@ def _ahead(summary: Summary) -> list[str]:
 
 
 def _raced(race: RaceResult, judged: str) -> list[str]:
-    """Return sentences on a race, its values apart from those of the search.
+    """Return sentences on a race, with its values separate from the search's.
 
     Args:
         race: The race.

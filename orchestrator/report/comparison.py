@@ -111,7 +111,7 @@ class SideBySide:
     Attributes:
         results: One result per sweep.
         comparisons: One comparison for each task and metric of several sweeps, with simultaneous intervals.
-        tuning: Tuning curves for each task and metric; empty unless they were asked for.
+        tuning: Tuning curves for each task and metric; empty unless they were requested.
     """
 
     results: tuple[SweepResult, ...]

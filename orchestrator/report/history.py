@@ -58,7 +58,7 @@ class History:
 
     @property
     def constraints(self) -> Constraints:
-        """Bounds that a feasible trial keeps, by metric."""
+        """Bounds that a feasible trial satisfies, by metric."""
         constraints: Constraints = self.sweep.document.get("constraints") or {}
         return constraints
 

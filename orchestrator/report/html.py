@@ -48,7 +48,7 @@ _FEWEST = 6
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, the value to sort by, and a text that is shown below the mouse."""
+    """A cell of a table: its text, the value to sort by, and a tooltip."""
 
     text: str
     value: object

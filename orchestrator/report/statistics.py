@@ -215,7 +215,7 @@ def detectable(measured: Measured, tail: float) -> float:
 def sign_p(successes: int, trainings: int) -> float:
     """Return the p value against the hypothesis that at most half of all trainings succeed.
 
-    It is exact for every distribution. Five of five successes have 0.031, four of four have 0.063.
+    It is exact for every distribution. Five of five successes give p = 0.031, four of four give 0.063.
 
     Source: the sign test, Conover, Practical Nonparametric Statistics (1999), section 3.4.
     """

@@ -194,7 +194,7 @@ class EarlierSource:
         left_out: Number of known results that are not used, by reason.
         repeated: Numbers of the trials that repeat its settings, rising.
         results: Number of results in the space of the sweep.
-        shared: Number of settings of which the sweep has a result too.
+        shared: Number of its settings for which the sweep has a result too.
         correlation: Rank correlation of the values of shared settings; None if it is unknown.
         weight: The correlation if it is positive beyond its error, and else 0.
     """
@@ -217,7 +217,7 @@ class Summary:
         layer: Layer of the file; `chosen_layer` is the one of the chosen trial.
         metric: Metric that is optimised, such as `val/accuracy`.
         test_metric: Same metric on the test split, such as `test/accuracy`.
-        constraints: Bounds that a feasible trial keeps, by metric.
+        constraints: Bounds that a feasible trial satisfies, by metric.
         data_digest: Digest of all splits; sweeps with equal digests have the same test examples.
         comparable: Whether the data are those of published results; `note` gives the reason if not.
         departures: Differences of the chosen trial from the published setting, such as `depth 2 instead of
@@ -302,7 +302,7 @@ class Summary:
 
     @property
     def judged(self) -> str:
-        """What trials are judged by, after a noun: ` on validation`, or '' for a script's own metric."""
+        """Suffix for what trials are judged by: ` on validation`, or '' for a script's own metric."""
         return "" if self.runs_script else " on validation"
 
     @property
@@ -493,7 +493,7 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 
 def test_metric(metric: str) -> str:
-    """Return the name on the test split of a validation metric."""
+    """Return the test-split name of a validation metric."""
     return f"test/{metric.partition('/')[2] or metric}"
 
 

@@ -4,7 +4,7 @@ The best of k independent trials has the distribution F^k, where F is the distri
 Its median is the quantile 0.5^(1/k) of F. A band that contains all of F gives a band that contains the whole
 curve. F is unknown, but F at the i-th smallest of n values is distributed as the i-th smallest of n uniform
 numbers, which is Beta(i, n + 1 - i). The band is an interval of equal tails for each i, with the one tail
-probability for which all intervals hold together with the wanted confidence.
+probability for which all intervals hold simultaneously with the wanted confidence.
 
 Source: Lourie, Cho and He, Show Your Work with Confidence: Confidence Bands for Tuning Curves, NAACL (2024);
 Noe, The calculation of distributions of two-sided Kolmogorov-Smirnov type statistics, The Annals of
@@ -239,7 +239,7 @@ def _difference(first: TuningCurve, second: TuningCurve) -> TuningDifference:
 
 @cache
 def band(count: int, confidence: float = CONFIDENCE) -> tuple[Values, Values]:
-    """Return bounds of the order statistics of uniform numbers, which hold together.
+    """Return simultaneous bounds of the order statistics of uniform numbers.
 
     Args:
         count: Number n of independent uniform numbers.

@@ -62,7 +62,7 @@ class EngineActor:
     # ---------------------------------------------------------------- called by drivers
 
     async def claim(self, loan: Loan) -> bool:
-        """Begin a loan; return False if there is one, it was withdrawn, or this process is about to exit."""
+        """Begin a loan; return False if this process is lent or about to exit, or the loan was withdrawn."""
         with self._changing:
             if not self._lending.claim(loan.id):
                 return False

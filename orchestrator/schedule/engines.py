@@ -55,7 +55,7 @@ class BorrowedEngine(LivingActor):
         self.handle.release.remote(self.loan, attempt_id)
 
     def retire(self) -> None:
-        """Return the engine as soon as it has no attempt."""
+        """Give the engine back as soon as no attempt uses it."""
         self.handle.retire.remote(self.loan)
 
 
@@ -198,7 +198,7 @@ class Engines:
     def cause_of(self, attempt_id: str, failure: str | None) -> str | None:
         """Return the cause of a failure: `engine crash` if this attempt has killed its engine.
 
-        It has if no other attempt was in the engine, or if the engine trained this attempt alone.
+        It is blamed if no other attempt was in the engine, or if the engine trained this attempt alone.
         """
         return self._cause_of_lost_engine(attempt_id) if failure == "engine lost" else failure
 

@@ -64,7 +64,7 @@ class Lending:
         self._withdrawn: set[str] = set()
 
     def claim(self, loan: str) -> bool:
-        """Begin a loan; return False if there is one, it was withdrawn, or the process is about to exit."""
+        """Begin a loan; return False if the process is lent or about to exit, or the loan was withdrawn."""
         if loan in self._withdrawn:
             self._withdrawn.discard(loan)
             return False

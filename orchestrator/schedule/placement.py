@@ -24,7 +24,7 @@ def selector(avoided: Collection[str]) -> dict[str, str]:
 
 
 def of_bundles(avoided: Collection[str], nodes: int = 1) -> dict[str, Any]:
-    """Return the arguments of a placement group with a bundle on each of several nodes, not avoided ones."""
+    """Return the arguments of a placement group with one bundle per node, avoided nodes excluded."""
     apart = {"strategy": "STRICT_SPREAD"} if nodes > 1 else {}
     return {**apart, **({"bundle_label_selector": [selector(avoided)] * nodes} if avoided else {})}
 

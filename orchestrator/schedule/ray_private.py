@@ -309,7 +309,7 @@ def waits_for_gpu() -> bool:
 
 
 def has_placement_group() -> bool:
-    """Return True if Ray has placed a placement group of this job, whose id ends with the id of the job."""
+    """Return True if Ray has placed a placement group of this job; such an id ends with the job's."""
     job = ray.get_runtime_context().get_job_id()
     groups = placement_group_table().items()
     return any(name.endswith(job) and group["state"] == "CREATED" for name, group in groups)

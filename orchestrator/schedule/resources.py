@@ -138,7 +138,7 @@ def _reachable(address: str) -> str:
 def no_answer(address: str, got: str) -> NoCluster:
     """Return the refusal of a cluster that does not answer."""
     remedy = "Start it, or unset RAY_ADDRESS."
-    return NoCluster(f"RAY_ADDRESS={address}", "must be a Ray cluster that answers", got, remedy)
+    return NoCluster(f"RAY_ADDRESS={address}", "does not answer as a Ray cluster", got, remedy)
 
 
 def _refuse_open(address: str, head: str) -> None:

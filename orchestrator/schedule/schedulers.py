@@ -257,7 +257,8 @@ class HyperbandRule(AsyncHyperBandScheduler):
 
     Args:
         milestones: Rungs of all brackets, rising.
-        keep: A trial that is among this many best of at least `KEPT_FROM` at a rung is never stopped.
+        keep: Number of best trials of a rung that are never stopped, if at least `KEPT_FROM` trials have
+            reached it.
         settings: Settings of Ray Tune's scheduler.
 
     Attributes:

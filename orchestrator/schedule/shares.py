@@ -37,8 +37,8 @@ class ClusterShare:
         engines: Shared engines of the sweep, on at most the devices of its share.
         placement: Placement of the sweep's attempts.
         leaving: Ids of the attempts that end at their next report.
-        overdue: Attempts of `leaving` that have not reported for `Rules.cut_after` and must save and end at
-            once: the start of that state, by id.
+        overdue: Attempts of `leaving` that have not reported for `Rules.cut_after`, with the time since which
+            they must save and end at once, by id.
         waiting: Reason why the sweep may run nothing now, or None.
     """
 

@@ -1,4 +1,4 @@
-"""The driver's side of warm workers: find those of its code and environment, claim, create and return them.
+"""Warm workers as a driver sees them: it finds, claims, creates and returns those of its environment.
 
 They belong to the Ray that sweeps share on this machine: on a cluster, a driver cannot see whether a borrower
 on another node lives. A worker trains on processors, or on a GPU of its own, which it holds in Ray's

@@ -109,7 +109,7 @@ class WarmWorker:
 
     @ray.method(concurrency_group="control")
     def claim(self, loan: Loan) -> bool:
-        """Begin a loan; return False if there is one, it was withdrawn, or this process is about to exit."""
+        """Begin a loan; return False if this process is lent or about to exit, or the loan was withdrawn."""
         with self._lock:
             if not self._lending.claim(loan.id):
                 return False
@@ -127,7 +127,7 @@ class WarmWorker:
 
     @ray.method(concurrency_group="control")
     def make_room(self) -> None:
-        """Exit if no driver has this process."""
+        """Exit if no driver has borrowed this process."""
         with self._lock:
             self._end_if_idle()
 
@@ -227,7 +227,7 @@ class WarmWorker:
                 self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        """Exit unless a driver has this process. The caller holds the lock."""
+        """Exit unless a driver has borrowed this process. The caller holds the lock."""
         if self._lending.leave():
             self._host.end()
 

@@ -389,7 +389,7 @@ def _unknown(key: int) -> int:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Return the integer at a place, of at most ten bytes, and the place behind it."""
+    """Return the integer at a place, of at most ten bytes, and the position after it."""
     value, shift = 0, 0
     while shift < 70:
         byte = message[at]

@@ -74,7 +74,7 @@ def pack(base: Path, folder: Path, packing: Packing, most: int | None = None) ->
         most: Maximum total size of the files in bytes, holes included, or None.
 
     Raises:
-        OSError: The folder is a link or no folder, or a part of its path became a link meanwhile.
+        OSError: The folder is a link or not a folder, or a part of its path became a link meanwhile.
         FolderTooLarge: The files exceed `most` or another limit; no more than that was read.
         Changed: A file was shortened meanwhile.
     """

@@ -88,7 +88,7 @@ TAIL = 200
 
 
 class RepeatedStep(Exception):
-    """A report of the step that was reported before; its argument is the step."""
+    """A report repeats the step of the previous one; the argument is the step."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,11 @@ class Report:
 
         Args:
             line: Line as the script has written it.
-            after: Step of the report before, which is -1 before the first one.
+            after: Step of the previous report, or -1 without one.
             attempt_id: Id of the attempt; a line may omit it, but must not name another attempt.
 
         Raises:
-            RepeatedStep: The step is that of the report before.
+            RepeatedStep: The step is that of the previous report.
             Refusal: The line is invalid, or a report of another attempt.
         """
         try:
@@ -203,12 +203,12 @@ _DEVICE_MEMORY = re.compile(
 def _out_of_memory(got: str, limit: int | None) -> OverLimit:
     """Return the error of a script that ran out of memory on the GPU, on the machine or within its limit."""
     if _DEVICE_MEMORY.search(got):
-        must = "must fit into the memory of its GPU"
+        must = "has run out of GPU memory"
         remedy = "Use less, such as smaller batches, or give a trial a larger share: resources.gpu."
         return OverLimit(OUT_OF_GPU_MEMORY, Refusal("the script", must, got, remedy))
     if limit:
         return _over("memory", got)
-    must = "must fit into the memory of its machine"
+    must = "has run out of memory"
     remedy = "Use less, or let fewer trials run at once: resources.concurrent."
     return OverLimit(_CAUSES["memory"], Refusal("the script", must, got, remedy))
 
@@ -382,7 +382,7 @@ class ScriptAttempt:
         remove(self._folder)
 
     def _finished(self, last: Outcome) -> Outcome:
-        """Return the last outcome after the script has ended; it may still test, export or upload."""
+        """Wait for the end of the script, which may still test, export or upload; return the last outcome."""
         if self._unanswered is not None:
             self._answer(self._unanswered, go_on=False)
         began = time.monotonic()
@@ -639,7 +639,7 @@ class ScriptAttempt:
             time.sleep(LONGEST_POLL_SECONDS)
         self._check_end(end, self._tail)
         if self._saved is None or not self._reports:
-            must = "must report at least once"
+            must = "has not reported any metric"
             remedy = "Call `trial.report`, or append to SWEEP_REPORTS."
             if self._source is not None:
                 remedy = "Correct `trainable.metrics`: nothing was found for the metrics of the objective."
@@ -672,7 +672,7 @@ class ScriptAttempt:
             if limit := _limit_behind(reason):
                 is_memory = limit == "memory"
                 raise _out_of_memory(reason, self._settings.memory) if is_memory else _over(limit, reason)
-            raise Refusal("the script", "must end with exit code 0", reason, "See `sweep logs`.")
+            raise Refusal("the script", "has failed", reason, "See `sweep logs`.")
 
     def _reason(self, end: End, tail: Sequence[str]) -> str:
         if end.error:

@@ -54,7 +54,7 @@ class Standing:
     Attributes:
         submission: State of the submission.
         metric: Name of the objective; '' before the first driver.
-        seen: What notifications tell of its trials; None if it was not read.
+        seen: Snapshot of its trials; None if it was not read.
         notify: Events by target that its file names.
     """
 
@@ -85,7 +85,7 @@ def messages(before: Standing | None, now: Standing) -> list[Message]:
 
 
 def is_stuck(reports: Sequence[ReportRecord], now: float) -> bool:
-    """Return True if a running trial has not reported for much longer than between its last reports.
+    """Return True if the last report of a running trial is much older than its usual interval of reports.
 
     Args:
         reports: Last reports of the trial, by step.
@@ -320,7 +320,7 @@ def _standing(
         ledger: Ledger of the sweep.
         entry: State of its submission.
         before: Sweeps of the owner in the last round, or None in the first round.
-        has_listener: Whether a target hears of the sweep even if its file names none.
+        has_listener: Whether a target gets notices of the sweep even if its file names none.
     """
     known = (before or {}).get(entry.sweep_id)
     is_same = known is not None and known.submission == entry

@@ -112,7 +112,7 @@ class Running:
 
     @property
     def started(self) -> bool:
-        """Return True if a worker has taken the attempt, or the queue of an engine with a device."""
+        """Return True if a worker has taken the attempt, or it is queued in an engine that has a device."""
         return self.started_at is not None
 
 
@@ -492,7 +492,7 @@ def foreign(attempt_id: str, outcome: Outcome, loan: str | None = None) -> str |
         outcome: Outcome from a process for this attempt.
         loan: Loan of that process, or None if any loan is accepted.
     """
-    wanted = f"a report must be of {attempt_id}"
+    wanted = f"a report must be about {attempt_id}"
     if outcome.attempt_id != attempt_id:
         return f"{wanted} (got one of {outcome.attempt_id or 'no attempt'} at step {outcome.step})"
     if loan is not None and outcome.loan != loan:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class _Standing(NamedTuple):
-    """A trial at a rung; the least is the best, and the first one among equals."""
+    """A trial at a rung, ordered from the best to the worst; among equals, the first to arrive is better."""
 
     loss: float
     arrival: int
@@ -103,5 +103,5 @@ class Rungs:
         return next(each.key for each in self._standings[highest] if self.paused.get(each.key) == highest)
 
     def _best_of(self, rung: int, trials: int) -> Sequence[_Standing]:
-        """Return those that go on from a rung of so many trials, the best first."""
+        """Return the trials that go on from a rung with this many trials, the best first."""
         return self._standings[rung][: int(trials / self._reduction)]

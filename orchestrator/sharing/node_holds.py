@@ -106,12 +106,12 @@ def node_holds(
     name.
 
     Args:
-        nodes: of the pool.
+        nodes: Nodes of the pool.
         claims: Claims of live sweeps, by sweep.
         uses: Use of these sweeps, by sweep.
         shares: Shares of the sweeps.
         now: Time by the clock of the database's server.
-        rules: of the pool.
+        rules: Rules of the pool.
     """
     waiting = [
         use

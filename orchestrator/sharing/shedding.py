@@ -188,7 +188,7 @@ def _beyond_shares(view: View, candidates: Iterable[_Candidate]) -> dict[str, De
     """Return the demands on sweeps above their shares for those that have been short for `shed_after`.
 
     Args:
-        view: of the pool.
+        view: View of the pool.
         candidates: Sweeps above their shares whose owners exceed no quota.
     """
     cpu = devices = 0
@@ -207,7 +207,7 @@ def _dealt(view: View, candidates: Iterable[_Candidate], cpu: int, devices: int)
     """Demand one device or trial at a time from the candidates, until enough becomes free or none is left.
 
     Args:
-        view: of the pool.
+        view: View of the pool.
         candidates: Candidates without a demand so far.
         cpu: Cores, in 1/10,000.
         devices: GPUs, in 1/10,000.

@@ -23,7 +23,7 @@ def charged(view: View, since: float | None) -> tuple[Owner, ...]:
     intervals, because no use was observed while no driver ran.
 
     Args:
-        view: of the pool.
+        view: View of the pool.
         since: Time of the last charge of the pool, or None.
 
     Returns:
@@ -67,7 +67,7 @@ class GpuSeconds:
     It is in the memory of the driver: if the driver dies, at most `charge_every` seconds are not charged.
 
     Args:
-        rules: of the pool.
+        rules: Rules of the pool.
     """
 
     def __init__(self, rules: Rules) -> None:

@@ -12,7 +12,7 @@ __all__ = ["store"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module of this package when it is first used: `validate` needs neither NumPy nor fsspec."""
+    """Import a submodule on first use, because `validate` needs neither NumPy nor fsspec."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return import_module(f"{__name__}.{name}")

@@ -58,7 +58,7 @@ def check(url: str) -> None:
     """Refuse an invalid URL of a store.
 
     Raises:
-        BadInput: The URL has no scheme, contains a secret, or no client for it is installed.
+        BadInput: The URL has no scheme, contains a secret, or needs a client that is not installed.
     """
     parts = urlsplit(url)
     if not parts.scheme or parts.username or parts.password:
@@ -164,7 +164,7 @@ def _check_mounted(url: str) -> None:
     """Raise NoStore if the folder of a trial with checkpoints is missing on a disk."""
     if not is_mounted(url):
         root = fsspec.url_to_fs(url)[1]
-        must = "folder of the trial's checkpoints must exist"
+        must = "the folder of the trial's checkpoints is missing"
         remedy = "Mount its disk again. If its files are lost, create the folder: the trial then starts over."
         raise NoStore(root, must, "no such folder", remedy)
 
@@ -366,5 +366,5 @@ def _reached(url: str) -> Iterator[tuple[Any, str]]:
             raise
         got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise NoStore(
-            url, "checkpoint store must be readable and writable", got, "The sweep goes on once it answers."
+            url, "the checkpoint store cannot be read or written", got, "The sweep goes on once it answers."
         ) from error

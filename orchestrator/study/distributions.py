@@ -142,7 +142,7 @@ def as_held(distribution: Distribution, value: Any) -> Any:
 
 
 def as_drawn(distribution: Distribution, held: Any) -> Any:
-    """Return the value of a hyperparameter for one that a sampler has drawn or a study holds."""
+    """Return the value of a hyperparameter that a drawn or stored value stands for."""
     if distribution.kind == "choice":
         if distribution.is_scale:
             return distribution.choices[held]
@@ -189,7 +189,7 @@ def fits(search: Mapping[str, Distribution], params: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class Grid:
-    """The combinations of a space without conditions, in an order that a seed decides.
+    """The combinations of a space without conditions, in an order determined by a seed.
 
     No list of values is made: a file of a few bytes can search a range of 10^9 numbers.
 

@@ -54,7 +54,7 @@ def rows_of_study(storage: str, name: str, objectives: tuple[Objective, ...]) ->
             trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     except Exception as error:  # noqa: BLE001 - whatever the driver of a database raises
         remedy = "Write optuna://sqlite:///study.db#NAME, for example."
-        must = f"must name a study that can be read ({name})"
+        must = f"study {name} cannot be read"
         raise BadInput("known", must, _cause(error), remedy) from None
     if directions != (own := [objective.direction for objective in objectives]):
         must = f"must name a study with the same objectives: {', '.join(own)}"

@@ -35,7 +35,7 @@ class Observation:
     Attributes:
         state: Optuna's state.
         values: One number per objective; None for an unfinished or failed trial.
-        violations: Violations by how much each constraint is broken; at most 0 for one that is kept.
+        violations: Violation of each constraint; at most 0 if it is satisfied.
         curve: The first objective by step.
     """
 
@@ -86,7 +86,7 @@ def observe(
 def rank(sweep: SweepConfig, observation: Observation) -> tuple[float, ...] | None:
     """Return a sort key, smaller for a better trial, or None if a sampler learns nothing from the trial.
 
-    The order is TPE's: complete trials, then pruned ones, the later the better, then those that break a
+    The order is TPE's: complete trials, then pruned ones, the later the better, then those that violate a
     constraint.
     """
     if observation.state not in (TrialState.COMPLETE, TrialState.PRUNED):
@@ -155,7 +155,7 @@ class Window:
         del self._ranked[BEST:]
 
     def show(self, earlier: Mapping[int, float], count: int) -> None:
-        """Show some of the first `count` trials, those of earlier sweeps, with translated values."""
+        """Show the trials in `earlier`, of the `count` earlier ones, with these translated values."""
         self._hidden, self.translated = set(range(count)) - earlier.keys(), earlier
 
     def shown(self) -> Sequence[int] | None:

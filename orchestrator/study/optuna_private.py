@@ -191,7 +191,9 @@ def from_plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """
     full = {name: value for name, value in attributes.items() if name != _STORED}
     if pickles := [name for name in full if f":{_STORED}" in name]:
-        raise Damaged("ledger, attributes of a trial", "must be plain JSON, no pickle", pickles[0], RECOVER)
+        raise Damaged(
+            "ledger, attributes of a trial", "must be plain JSON, not a pickle", pickles[0], RECOVER
+        )
     if _STORED in attributes:
         stored = attributes[_STORED]
         full[f"{stored['key']}:0"] = pickle.dumps(_decode(stored["state"])).hex()

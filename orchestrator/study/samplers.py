@@ -71,7 +71,7 @@ class SamplerAdapter(ABC):
         lists_stopped: Whether it learns from the last value of a stopped trial, which Optuna calls pruned.
             Otherwise a stopped trial remains a running one to the sampler.
         joint: Kinds of distribution that it draws together.
-        redraws: Largest number of draws for one trial. If all of them break a relation, or have been tried,
+        redraws: Largest number of draws for one trial. If all of them violate a relation, or have been tried,
             the trial is drawn at random.
     """
 
@@ -283,7 +283,7 @@ class Random(SamplerAdapter):
 
 
 class EveryCombination(GridAdapter):
-    """Every combination once, in an order that the seed decides."""
+    """Every combination once, in an order determined by the seed."""
 
     settings = SamplerSettings(summary="Every combination once.", several_objectives=True, finite=True)
 
@@ -413,9 +413,9 @@ class KnownSpace(BaseSampler):
         self._sampler.before_trial(study, trial)
 
     def mark(self, study: Study, trial: FrozenTrial) -> None:
-        """Give a trial whose values are not drawn its generation, if the sampler is a genetic one.
+        """Set the generation of a trial with given values, if the sampler is genetic.
 
-        Optuna sets it when it draws. A trial without a generation is never a parent.
+        Optuna sets it only when it draws values. A trial without a generation is never a parent.
         """
         if isinstance(self._sampler, BaseGASampler):
             self._sampler.get_trial_generation(study, trial)
@@ -428,7 +428,7 @@ class KnownSpace(BaseSampler):
         given, accepts = self._wanted.given, self._wanted.accepts
         found = self._feasible.found(self._rng, given, accepts, most=MOST_DRAWS)
         if found is None:
-            must = f"must have a setting that may be tried among {MOST_DRAWS:,} random ones"
+            must = f"no untried setting satisfies the relations in {MOST_DRAWS:,} random draws"
             relations = ", ".join(relation.text for relation in self._feasible.relations)
             raise BadInput("require", must, relations, "Widen the search, or write `repeat: true`.")
         return found

@@ -75,7 +75,7 @@ class Similarity:
     def _farthest(self, quarter: int) -> list[int]:
         """Return the setting in a quarter of the ranks that is farthest from the repeated ones, or none.
 
-        The first trials of a sweep also explore. A distance is the sum of those of all coordinates.
+        The first trials of a sweep also explore. The distance is the L1 norm.
         """
         count = len(self._order)
         ranked = self._order[quarter * count // 4 : (quarter + 1) * count // 4]

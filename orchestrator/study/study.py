@@ -78,7 +78,7 @@ class Study:
         trials: The search trials of the ledger, numbered from 0 without a gap.
         reports: Reports of `trials` and of `earlier`, with all objectives and constrained metrics.
         earlier: Trials of other sweeps, or known results, to learn from; those of another space are left out.
-            Each sweep is compared with this one by itself.
+            Each source is compared with this sweep separately.
         curves: Whether to keep every point of `reports`. Samplers read only the latest one of each trial.
     """
 
@@ -131,8 +131,7 @@ class Study:
     def ask(self, number: int, given: Mapping[str, Any] | None = None) -> Proposal | None:
         """Return the assignment of trial `number`, or None if all settings have been tried.
 
-        A trial that was asked for before has the same assignment again; otherwise `number` must be the next
-        one.
+        A repeated request for a trial returns the same assignment; otherwise `number` must be the next one.
 
         Args:
             number: Number of the trial.
@@ -213,7 +212,7 @@ class Study:
 
     @property
     def similarities(self) -> Mapping[str, Similarity]:
-        """The similarity of each source of earlier trials by its name, the id of a sweep if it is one."""
+        """The similarity of each source of earlier trials, by its name or the id of its sweep."""
         return {source.name: source.similarity for source in self._sources}
 
     @property

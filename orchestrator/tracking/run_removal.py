@@ -30,8 +30,8 @@ def remove_runs(uri: str, run_ids: Collection[str]) -> None:
     """Delete runs of MLflow; those that do not exist any more are left out.
 
     A database forgets them at once, with their artifacts and models. A server marks both as deleted, as its
-    API permits no more, and its operator removes them with `mlflow gc`. Either forgets their versions of
-    registered models, whose files these were, and a registered model without another version.
+    API permits no more, and its operator removes them with `mlflow gc`. Both also delete the versions of
+    registered models that used these files, and registered models that then have no version.
 
     Args:
         uri: Tracking URI.
@@ -72,7 +72,7 @@ def _remove_model(client: MlflowClient, uri: str, model_id: str) -> None:
 
 
 def _delete_artifacts(location: str, parents: int) -> None:
-    """Delete artifacts, and so many of the folders that they were in as are empty on this machine."""
+    """Delete artifacts and, on this machine, the folders that become empty."""
     get_artifact_repository(location).delete_artifacts()
     with suppress(OSError, MlflowException):  # the folder may be elsewhere, or hold something else
         for folder in list(Path(local_file_uri_to_path(location)).parents)[:parents]:

@@ -39,7 +39,7 @@ def check_names(answer: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         Refusal: The answer has other names.
     """
     if answer.keys() != settings.keys():
-        must, got = f"must be of {', '.join(settings)}", ", ".join(map(str, answer)) or "none"
+        must, got = f"must be about {', '.join(settings)}", ", ".join(map(str, answer)) or "none"
         raise Refusal("the answer of a count", must, got, "Run the same command again.")
 
 

@@ -100,7 +100,7 @@ def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) 
     asked = digest, split, step
     named = answer.get("digest"), answer.get("split"), answer.get("step")
     if named != asked:
-        must, got = f"must be of {_question(*asked)}", _question(*named)
+        must, got = f"must be about {_question(*asked)}", _question(*named)
         remedy = "Nothing was recorded; run the same command again."
         raise ForeignAnswer("the answer of an evaluation", must, got, remedy)
 

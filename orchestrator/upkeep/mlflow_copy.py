@@ -127,7 +127,7 @@ def redeliver(ledger: Ledger, sweep_id: str, paths: Paths, seconds: float) -> tu
 
 
 def put_back(writer: SweepWriter) -> int:
-    """Take all of a sweep for undelivered, and return the number of records; a shipper delivers them."""
+    """Mark everything of a sweep as undelivered; return the number of records, which a shipper delivers."""
     writer.redeliver()
     return writer.ledger.backlog(writer.token.sweep_id)
 

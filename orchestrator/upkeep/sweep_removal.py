@@ -81,7 +81,7 @@ def remove_runs(uri: str, runs: Sequence[str]) -> None:
     )
     if done.returncode:
         last = redacted((done.stderr.strip().splitlines() or [""])[-1])
-        raise NoServer(shown(uri), "must delete runs of MLflow", last, "Run `gc --delete` again.")
+        raise NoServer(shown(uri), "has not deleted the MLflow runs", last, "Run `gc --delete` again.")
 
 
 def remove(lease: Lease, ledger: Ledger, sweep_id: str, paths: Paths) -> bool:

@@ -136,8 +136,8 @@ def admitted(request: Request) -> User | None:
 async def admit(request: Request) -> None:
     """Store the user of a request in its state, or None on a route without authentication.
 
-    Raises what `admitted` raises. Most requests need nothing that is not cached, and no other thread, which
-    takes longer than the check.
+    Raises what `admitted` raises. Most requests need only cached state, and are checked without another
+    thread, which would take longer.
     """
     state: AppState = request.app.state.shared
     is_cached = all(state.cache.lasts(key, ADMISSION_SECONDS) for key in _needed(request))
@@ -208,7 +208,7 @@ def _valid(state: AppState, token_digest: str, given: bool, request: Request) ->
     address = request.client.host if request.client else ""
     if given and not state.bad_tokens.take(address):
         got = "several invalid tokens within a minute"
-        raise TooManyRequests("token", "must be valid", got, "Wait a minute.")
+        raise TooManyRequests("token", "was invalid too often", got, "Wait a minute.")
     got = "an unknown, revoked or expired token" if given else "no token"
     remedy = "Send `Authorization: Bearer TOKEN`; an admin creates tokens with `sweep user add NAME`."
     raise NotSignedIn("token", "must be the valid token of a user", got, remedy)

@@ -97,7 +97,7 @@ def _tools() -> Callable[[Any, Any, Any], Awaitable[None]]:
 
 
 def _scope(caller: Request, method: str, target: str, headers: Mapping[str, str]) -> Scope:
-    """Return a request to the API, as ASGI defines it, from the client of another request."""
+    """Return the ASGI scope of a request to the API from the client of another request."""
     path, _, query = target.partition("?")
     credentials = [(name, value) for name, value in caller.scope["headers"] if name in _CREDENTIALS]
     own = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
@@ -140,7 +140,7 @@ async def _answered(app: Callable[..., Awaitable[None]], scope: Scope, content: 
 
 
 def _received(content: bytes, receive: Receive) -> Receive:
-    """Return a function that receives a body, and then what another function receives."""
+    """Return an ASGI `receive` that returns a body first, and then what another one returns."""
     whole: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def received() -> Message:

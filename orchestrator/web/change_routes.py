@@ -136,7 +136,7 @@ class NoteBody(Body):
 
 
 class ShelfBody(Body):
-    """Place of a sweep."""
+    """Whether a sweep is archived or deleted."""
 
     shelf: Annotated[
         Literal["archived", "deleted"] | None, Field(description="null brings the sweep back into lists.")

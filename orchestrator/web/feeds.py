@@ -2,7 +2,7 @@
 
 A feed polls named entries and sends those that have changed. The ID of an event is the feed's ID and a
 sequence number. A watcher that reconnects with `Last-Event-ID` receives the later events; without it, or if
-they are no longer kept, it first receives a `resync` event with all entries.
+the feed has dropped these events, it first receives a `resync` event with all entries.
 
 Source: WHATWG, HTML, section 9.2, Server-sent events.
 """

@@ -62,7 +62,7 @@ class Validated:
 
 
 def checked_sweep(app: AppState, sent: SentFile, owner: str) -> tuple[LoadedSweep, Sequence[str]]:
-    """Return the sweep of a file, and what may surprise its owner.
+    """Return the sweep of a file, and warnings for its owner.
 
     Raises:
         BadInput: The file is wrong, or exceeds a limit.
@@ -154,7 +154,7 @@ def _limited(app: AppState, request: Mapping[str, Any], user: str, over_limit: B
     environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     with app.checks.turn(user, WAIT_SECONDS) as granted:
         if not granted:
-            must = "must wait for other file checks and replays"
+            must = "cannot start, because other file checks and replays are running"
             raise TooManyRequests("checks", must, "", "Wait a minute.")
         try:
             done = subprocess.run(

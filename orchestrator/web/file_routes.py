@@ -132,7 +132,7 @@ def read_artifact(app: App, sweep_id: SweepId, name: str) -> Response:
     file = app.workspace.paths.report(sweep_id) / name
     if name not in ARTIFACTS or not file.exists():
         remedy = "Choose a file from the list of artifacts, which reading the report creates."
-        raise NotFound("artifact", "must be in the list of artifacts", repr(name), remedy)
+        raise NotFound("artifact", "does not exist", repr(name), remedy)
     return _file(file)
 
 

@@ -88,7 +88,7 @@ class Unhealthy(HttpError):
 
 
 class NoProvider(HttpError):
-    """The provider of single sign-on does not answer, or not as it must."""
+    """The provider of single sign-on does not answer, or its answer is invalid."""
 
 
 class NotEncrypted(HttpError):

@@ -315,7 +315,7 @@ class IdentityProvider:
     def _absent(self, got: str) -> NoProvider:
         _log.warning("Single sign-on: %s: %s", self.settings.issuer, got)
         remedy = "Try again later. A token still signs in."
-        return NoProvider(self.settings.issuer, "must answer as a provider of OpenID Connect", got, remedy)
+        return NoProvider(self.settings.issuer, "does not answer as an OpenID Connect provider", got, remedy)
 
     def _refused(self, where: str, must: str, got: str) -> NotSignedIn:
         return NotSignedIn(where, must, got, f"Sign on again at {self.settings.address}/sign-in.")

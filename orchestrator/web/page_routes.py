@@ -98,7 +98,7 @@ def error_page(status: HTTPStatus, detail: str) -> HTMLResponse:
 def asset(name: str) -> Response:
     """Read an asset."""
     if name not in ASSETS:
-        raise NotFound("asset", "must be an asset of the page", repr(name), "Reload the page.")
+        raise NotFound("asset", "does not exist", repr(name), "Reload the page.")
     return Response(_asset(name), media_type=ASSETS[name], headers={"Cache-Control": _ASSET_CACHE})
 
 

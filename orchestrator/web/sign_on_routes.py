@@ -38,7 +38,7 @@ async def begin_sign_on(app: App, request: Request) -> RedirectResponse:
     """Lead the browser to the provider."""
     provider = _provider(app)
     if not app.sign_ons.take(request.client.host if request.client else ""):
-        must = f"must be at most {SIGN_ONS_A_MINUTE} a minute of one address"
+        must = f"must be at most {SIGN_ONS_A_MINUTE} a minute from one address"
         raise TooManyRequests("sign-ons", must, "more", "Wait a minute.")
     address, key = await provider.begin()
     answer = RedirectResponse(address, SEE_OTHER)
@@ -78,5 +78,5 @@ def _opened(app: AppState, identity: Identity) -> tuple[str, float]:
 def _provider(app: AppState) -> IdentityProvider:
     if app.provider is None:
         remedy = "Sign in with a token, or start the service with `serve --oidc FILE`."
-        raise NotFound("single sign-on", "must be set up", "no provider", remedy)
+        raise NotFound("single sign-on", "is not set up", "", remedy)
     return app.provider

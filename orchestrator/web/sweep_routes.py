@@ -189,7 +189,7 @@ def show_mlflow(app: App, sweep_id: SweepId) -> MlflowRuns:
 def analysis(app: App, sweep_id: SweepId) -> SweepAnalysis:
     """Show the importances of hyperparameters, the use of time, and hidden norms of the best trial.
 
-    Of a large sweep this is the last analysis, of the time `as_of`, while a new one is made.
+    For a large sweep, this is the last analysis, made at `as_of`, while a new one is made.
     """
     return app.cache.get(
         ("analysis", sweep_id),
@@ -218,7 +218,7 @@ def compare(
     tuning: Annotated[
         bool, Query(description="Add tuning curves (the best of k trials), for random searches.")
     ] = False,
-    page: Annotated[bool, Query(description="Add an HTML page with the curves drawn.")] = False,
+    page: Annotated[bool, Query(description="Add an HTML page with plots of the curves.")] = False,
 ) -> ComparedSweeps:
     """Compare sweeps: results by seed, trials spent, established differences and published results."""
 
@@ -264,7 +264,7 @@ def sql(
         int, Query(ge=-MOST_WHOLE, le=MOST_WHOLE, description="Largest number of rows, from 1 to 10,000.")
     ] = SQL_ROWS,
 ) -> QueryAnswer:
-    """Read the ledger by one SELECT of SQLite over its views, with the limits of a file check."""
+    """Query the views of the ledger with one SELECT in SQLite's dialect, with the limits of a file check."""
     return queried(app, user.name, query, rows)
 
 

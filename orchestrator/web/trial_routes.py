@@ -132,11 +132,11 @@ def list_trials(
 
 
 def _table(app: AppState, sweep_id: str, *, metrics: bool) -> TrialTable:
-    """Return the table of a sweep, without changes of the last second."""
+    """Return the table of a sweep, at most a second old."""
 
     def version() -> Hashable:
         found = app.version(sweep_id)
-        with app.ledger() as ledger:  # a mark is no change of the rows of the sweep
+        with app.ledger() as ledger:  # a mark does not change the rows of the sweep
             return found and (found, favourite_trials(ledger, sweep_id))
 
     def read() -> TrialTable:
@@ -215,7 +215,7 @@ def show_curves(
 ) -> LearningCurves:
     """Show the curves of the running and the best trials, and the band of the others.
 
-    Of named trials these are their curves, and the band of all trials.
+    If trials are named, show their curves and the band of all trials.
     """
     # The band of all trials stays the same while a reader changes the filter; it takes most of the time.
     chosen = None if trial is None else ()

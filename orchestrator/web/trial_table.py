@@ -152,7 +152,7 @@ class TrialTable:
                 alternatives.append([])
             position = joint.end()
         must = f"must be at most {MOST_COMPARISONS} comparisons, joined by `and` or `or`"
-        raise BadInput("where", must, repr(where), "Write such as `learning_rate < 1e-3 and state = pruned`.")
+        raise BadInput("where", must, repr(where), "For example `learning_rate < 1e-3 and state = pruned`.")
 
     def _test(self, name: str, sign: str, text: str) -> Callable[[TrialEntry], bool]:
         cell, compare = self._cell("where", name), _OPERATORS[sign]

@@ -70,7 +70,7 @@ class NewUser(Body):
 
 
 class PriceFile(Body):
-    """Prices by device: of a GPU-hour, and for `CPU` of a core-hour."""
+    """Price of a GPU-hour by device, and of a core-hour as `CPU`."""
 
     name: Annotated[str, Field(max_length=200, description="Name of the file, for errors.")]
     text: Annotated[str, Field(max_length=20_000, description="The file, in YAML.")]
@@ -230,7 +230,7 @@ def me(user: SignedIn) -> User:
 
 @ROUTER.post("/me/token", status_code=201)
 def issue_token(app: App, user: SignedIn) -> AddedUser:
-    """Replace the own token of a user of single sign-on; the answer is the only one with the token."""
+    """Replace the token of a single-sign-on user; only this answer contains the new one."""
     with app.ledger() as ledger:
         renewed, token = ledger_users.issue_token(ledger, user.name)
     app.cache.clear()
@@ -245,7 +245,7 @@ def list_users(app: App) -> UserList:
 
 @ROUTER.post("/users", status_code=201)
 def add_user(app: App, user: SignedIn, body: NewUser) -> AddedUser:
-    """Add a user; the answer is the only one with the token."""
+    """Add a user; only this answer contains the token."""
     days = math.inf if body.days is None else body.days
     root = app.workspace.paths.root
     added, token = user_admin.add(body.name, body.role, days=days, actor=user.name, root=root)

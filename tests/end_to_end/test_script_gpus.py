@@ -237,7 +237,7 @@ resources: {{nodes: 2, gpu: 2, cpu: 1}}
     assert trial.state == "COMPLETE", log
     assert len(attempts) == 2, "the death of a rank is one attempt"
     assert attempts[0].cause == "error"
-    assert "must end with exit code 0 (got on node 1, " in log
+    assert "has failed (got on node 1, " in log
     assert "node 1: step 1 on 1" in log
     value, values = 1.0, []
     for _ in range(5):

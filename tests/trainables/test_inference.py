@@ -106,7 +106,7 @@ def test_a_bidirectional_network_cannot_be_stepped(folder: Path) -> None:
     """A network that needs the end of a sequence is refused before the first step."""
     both = settings("listops", LISTOPS, bidirectional=True, depth=1, layer="lru", options={})
     written, _ = saved(folder, both)
-    with pytest.raises(Refusal, match="the layer must only look back"):
+    with pytest.raises(Refusal, match="must be causal"):
         Predictor(written.folder, written.digest).stream()
 
 

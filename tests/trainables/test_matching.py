@@ -118,7 +118,7 @@ def test_the_closest_legal_state() -> None:
 
 def test_what_cannot_be_reached_is_refused() -> None:
     """The error names the closest number, which can then be asked for."""
-    with pytest.raises(Refusal, match="must be able to give rotrnn 650,000 parameters to 1 %") as error:
+    with pytest.raises(Refusal, match="gives rotrnn 650,000 parameters to 1 %") as error:
         matched(LISTOPS, TOKENS, 650_000, "d_state")
     offered = int(error.value.remedy.split()[2].rstrip(","))
     assert matched(LISTOPS, TOKENS, offered, "d_state").d_state % 32 == 0

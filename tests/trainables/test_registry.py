@@ -118,12 +118,12 @@ def test_a_broken_package_is_named_when_its_entry_is_used(
     assert entries["one"] == 1
     with pytest.raises(Refusal, match=got) as refused:
         entries["two"]
-    assert str(refused.value).startswith(f"entry point numbers: two = {value} of bits must load (got ")
+    assert str(refused.value).startswith(f"entry point numbers: two = {value} of bits cannot be loaded (got ")
 
 
 def test_a_name_that_is_taken_is_refused(registry: MakeRegistry) -> None:
     entries = registry({"counted.py": "one = 11"}, one="counted:one")
-    with pytest.raises(Refusal, match=r"must have a name of its own \(got 'one'\)"):
+    with pytest.raises(Refusal, match=r"must have a unique name \(got 'one'\)"):
         list(entries)
 
 

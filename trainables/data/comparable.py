@@ -1,4 +1,4 @@
-"""Differences between data and the published ones, in the options of a task and the numbers of examples."""
+"""Differences of data from the published data: other options of the task, other numbers of examples."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _NO_OPTION = "no_such_option"
 
 
 def violations(task: Task, options: Mapping[str, Any], folder: Path) -> list[str]:
-    """Return every rule that a task breaks, in words; an empty list if it breaks none.
+    """Return every rule that a task violates, in words; an empty list if it violates none.
 
     Args:
         task: Task.

@@ -57,9 +57,9 @@ def constant_scores(
     """Return the metric and the loss of a constant answer, on validation and on test.
 
     The answer is chosen on the training split alone: its mean, its most frequent class, or, for losses and
-    bits, the rates of its classes, each of the C classes counted 1/C times more. With an answer a step, it
-    depends on the number of the step if that lowers the loss from one half of the training examples to the
-    other.
+    bits, the rates of its classes, with 1/C added to the count of each of the C classes. With an answer a
+    step, it depends on the number of the step if that lowers the loss from one half of the training examples
+    to the other.
 
     Args:
         signature: Signature of the task.
@@ -90,7 +90,7 @@ class _Scores(NamedTuple):
 
 
 def _depends_on_step(train: np.ndarray, classes: int) -> bool:
-    """Return True if rates by step of one half of the examples fit the other half better than its rates."""
+    """Return True if class rates by step of half the examples fit the others better than overall rates."""
     known, other = train[::2], train[1::2]
     if not (other != IGNORED).any():
         return False
@@ -115,7 +115,7 @@ def _scores(train: np.ndarray, scored: np.ndarray, classes: int, *, by_step: boo
 
 
 def _rates(targets: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """Return the rates (C,) of classes among targets and one more that has the rates `prior` (C,)."""
+    """Return the class rates (C,) of the targets and one pseudo-target with the rates `prior` (C,)."""
     counts = _counts(targets, len(prior))
     return (counts + prior) / (counts.sum() + 1)
 

@@ -411,7 +411,7 @@ class Task(ABC):
         rows += complete.get("held_out", 0) * (2 + sum(range(complete.get("reach", 1) + 1)))
         numbers = rows * one.length * one.features * one.towers
         if numbers > MOST_NUMBERS:
-            must = f"must ask for at most {MOST_NUMBERS:,} numbers, examples times their length"
+            must = f"may request at most {MOST_NUMBERS:,} numbers, examples times their length"
             raise Refusal(
                 f"task {self.name}: options", must, f"{numbers:,}", "Ask for fewer, or shorter ones."
             )
@@ -461,7 +461,7 @@ class Task(ABC):
                 encoding = self.encode(complete, source, out, report)
                 return _facts(encoding) | _constant_scores(encoding.signature, out)
             except MemoryError as error:
-                must = "must ask for data that the memory of this machine holds"
+                must = "must request data that fits into the memory of this machine"
                 remedy = "Ask for fewer or shorter examples."
                 raise Refusal(f"task {self.name}: options", must, str(error), remedy) from error
 

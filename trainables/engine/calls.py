@@ -118,7 +118,7 @@ class Calls:
     def _advance(
         self, slot: SlotState, live: Array, steps: Array, train: Examples
     ) -> tuple[SlotState, StepLog]:
-        """Advance one slot; it stays as it is where it is not live, and from a step that is not finite on."""
+        """Advance one slot if it is live, and stop before a step that is not finite."""
         # For all steps at once: the loop of the permutation ends on a condition that a GPU must send to the
         # host, which would delay every step.
         order = self.program.order(slot.trained.step, MOST_STEPS, number_of(train), slot.free.seed)

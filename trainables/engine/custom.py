@@ -52,7 +52,7 @@ class CustomProgram:
 
         Args:
             program: Program of the user.
-            settings: Any trial's of the static choice.
+            settings: Settings of any trial of the static choice.
             data: Data that it trains on and evaluates.
 
         Raises:
@@ -206,7 +206,7 @@ class CustomProgram:
 
 
 def _shape(examples: int, leaf: Any) -> jax.ShapeDtypeStruct:
-    """Return the shape of a number of examples of an array."""
+    """Return the shape and type of an array with this many examples."""
     return jax.ShapeDtypeStruct((examples, *leaf.shape[1:]), jnp.result_type(leaf.dtype))
 
 

@@ -102,7 +102,7 @@ class Engine:
         """Place the training examples on the device; compile nothing yet.
 
         Args:
-            settings: Any trial's of the static choice.
+            settings: Settings of any trial of the static choice.
             data: Data of its task, or of its program.
             slots: K.
             stacked: Whether a device call serves several slots; by default on a GPU with more than one slot,
@@ -198,7 +198,7 @@ class Engine:
         return {slot: done[slot] if slot in done else self.cut(slot) for slot in steps}
 
     def ask(self, slot: int, steps: int) -> None:
-        """Ask a slot for a number of steps, which the next rounds take."""
+        """Request a number of training steps from a slot; the next rounds take them."""
         assert steps >= 1
         assert slot in self._taken, f"slot {slot} holds no trial"
         assert slot not in self._asked, f"slot {slot} has steps left"
@@ -256,8 +256,8 @@ class Engine:
             split: Name of `TaskData.split`; those of test are opened at the first such call.
 
         Returns:
-            Loss and metric, and the scores (n,), float64. The mean of the scores is the metric: of an output
-            by step, the score of a longer sequence is larger.
+            Loss and metric, and the scores (n,), float64. Their mean is the metric; for an output by step,
+            longer sequences have larger scores.
         """
         parts = self._evaluations("evaluate_each", slot, split, None)
         table = np.concatenate([np.asarray(jax.device_get(sums), np.float64) for sums, _ in parts], axis=1)
@@ -274,7 +274,8 @@ class Engine:
 
         Args:
             slot: Slot with a trial.
-            initial: Settings of the trial, to return the norms before its first step; None for those of now.
+            initial: Settings of the trial, to return the norms before its first step; None for the current
+                norms.
 
         Returns:
             `head/layer_k`, `state/layer_k` and `expected/layer_k` of each layer k, as

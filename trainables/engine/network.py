@@ -386,7 +386,7 @@ class NetworkProgram:
         return replace(slot, trained=moved, finite=finite), outcome._replace(rate=rates.learning_rate)
 
     def _warmup(self, values: Mapping[str, Array], examples: int) -> Array:
-        """Return the share of the steps whose rate rises, for a training split of so many examples."""
+        """Return the warm-up as a share of the steps, for a training split with this many examples."""
         if "warmup_epochs" not in values:
             return values["warmup"]
         # Of whole batches, as S5's program counts its epochs.
@@ -400,7 +400,7 @@ class NetworkProgram:
         return Carried(jnp.where(ended, -1, rows + 1), memory)
 
     def _gradients(self, slot: SlotState, train: Sequences, rows: Array) -> tuple[Gathered, Memory | None]:
-        """Go through the micro-batches of one step, of the examples in rows (accumulate * B,).
+        """Sum the gradients of the micro-batches of one step, over the examples in rows (accumulate * B,).
 
         Returns:
             Gradients and sums, and the memory of all rows after their examples.
@@ -472,7 +472,7 @@ class NetworkProgram:
         return minimised, (_apart(model)[2], outcome, memory)
 
     def _started(self, params: Array, stats: Array, free: Free) -> SlotState:
-        """Return a slot at step 0, of packed parameters (P,) and running statistics (S,)."""
+        """Return a slot at step 0 with packed parameters (P,) and running statistics (S,)."""
         training = self.settings.training
         moments, plateau = transformation(training.optimizer).init(params), first_plateau(training)
         trained = Trained(

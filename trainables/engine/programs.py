@@ -18,7 +18,7 @@ def program_of(settings: TrialSettings | ProgramSettings, data: Any) -> SlotProg
     """Return the program of a static choice.
 
     Args:
-        settings: Any trial's of the static choice.
+        settings: Settings of any trial of the static choice.
         data: `TaskData` of a network, `ProgramData` of a user's program.
 
     Raises:

@@ -80,7 +80,7 @@ def empty() -> StepLog:
 
 
 def noted(log: StepLog, index: Array, outcome: StepMetrics) -> StepLog:
-    """Return the log with one step's outcome."""
+    """Return the log with one step's outcome added."""
 
     def written(column: Array, value: Array) -> Array:
         return jax.lax.dynamic_update_index_in_dim(column, value, index, axis=0)

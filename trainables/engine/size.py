@@ -40,7 +40,7 @@ def choose_slots(
     """Measure 1, 2, 4, ... slots until more of them are not worth it or do not fit.
 
     Args:
-        settings: Any trial's of the static choice.
+        settings: Settings of any trial of the static choice.
         data: Data of its task.
         most: Most slots to try.
         seconds: Seconds to measure each number for, after compilation.
@@ -101,6 +101,6 @@ def _seconds(engine: Engine, slots: int, steps: int) -> float:
     """Return the time in seconds for the next steps of the first slots of an engine."""
     reports = engine.advance(dict.fromkeys(range(slots), steps))
     if not all(report.finite for report in reports.values()):
-        must, remedy = "its training loss must be finite to measure its speed", "Lower the learning rates."
-        raise Refusal("the measured trial", must, "a loss that is not finite", remedy)
+        must, remedy = "must have a finite loss for its speed to be measured", "Lower the learning rates."
+        raise Refusal("the measured trial", must, "inf or nan", remedy)
     return reports[0].train_seconds

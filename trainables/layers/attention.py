@@ -121,7 +121,7 @@ class Attention(ChunkedLayer):
         return jnp.concatenate([first * cos - second * sin, first * sin + second * cos], axis=-1)
 
     def read(self, coefficients: None, states: Array, *, backward: bool) -> Array:
-        """Return the outputs (S, D) of the heads' answers (S, D)."""
+        """Return the output projection (S, D) of the concatenated heads (S, D)."""
         weights = self.out_proj_backward if backward else self.out_proj
         return states @ weights[...].T
 

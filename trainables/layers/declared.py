@@ -152,7 +152,7 @@ DECLARED: dict[str, Any] = {
             "copies": Option(1, "Copies of Lambda, P and B that the channels share.", at_least=1),
             "algorithm": Option(
                 "auto",
-                "Kernel by frequencies and Fourier convolution, which auto is, or one step after the other.",
+                "Kernel by frequencies and Fourier convolution (auto), or one step after the other.",
                 choices=("auto", "convolution", "sequential"),
             ),
         },
@@ -168,12 +168,12 @@ DECLARED: dict[str, Any] = {
         options={
             "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4, 5, 6)),
             "kernel": Option(
-                "pb", "Response to products: kb decays as S4's, pb is at once.", choices=("pb", "kb")
+                "pb", "Response to products: kb decays as S4's, pb is immediate.", choices=("pb", "kb")
             ),
             "copies": Option(1, "Copies of Lambda, P and B that the channels share.", at_least=1),
             "algorithm": Option(
                 "auto",
-                "Kernel by frequencies and Fourier convolution, which auto is, or one step after the other.",
+                "Kernel by frequencies and Fourier convolution (auto), or one step after the other.",
                 choices=("auto", "convolution", "sequential"),
             ),
         },
@@ -191,7 +191,7 @@ DECLARED: dict[str, Any] = {
             "discretisation": DISCRETISATION,
             "algorithm": Option(
                 "auto",
-                "Fourier convolution, which auto is, or an algorithm of the recurrence.",
+                "Fourier convolution (auto), or an algorithm of the recurrence.",
                 choices=("auto", "convolution", "sequential", "chunked", "associative", "pallas"),
             ),
         },
@@ -399,7 +399,7 @@ DECLARED: dict[str, Any] = {
         summary="LDS: reachable systems given by their N eigenvalues alone (LDStack, section 3).",
         options={
             "eigenvalues": Option(
-                "unit", "How they are parameterised.", choices=("unit", "standard", "hinge")
+                "unit", "Parameterisation of the eigenvalues.", choices=("unit", "standard", "hinge")
             ),
             "projections": Option(
                 0, "Random projections r of the input; 0 for a system a channel.", at_least=0

@@ -124,7 +124,7 @@ class DeltaNet(ChunkedLayer):
 
     @property
     def chunk_size(self) -> int:
-        """Return the rows whose steps of the delta rule are one chunk."""
+        """Return the number of rows in a chunk of the delta rule's steps."""
         steps = STEPS_ON_A_GPU if jax.default_backend() == "gpu" else STEPS
         return max(1, steps[self.algorithm] // (self.householders or 1))
 
@@ -148,7 +148,7 @@ class DeltaNet(ChunkedLayer):
         return (before, memory), self.normalised(u, answers.swapaxes(0, 1))
 
     def steps(self, coefficients: Projections, x: Array, u: Array) -> Steps:
-        """Return the steps of all heads, (H, ...), of activated projections x (S, R)."""
+        """Return the delta rule's steps of all heads, (H, ...), for activated projections x (S, R)."""
         keys, values = self.W_q.shape[0], self.W_q.shape[1]
         count = self.householders or 1
         query, key, value = jnp.split(x, [keys, keys + count * keys], axis=1)
@@ -201,9 +201,9 @@ class GatedDeltaNet(DeltaNet):
 
     S <- a S before each step, log a = -exp(A_log) softplus(W_alpha u + dt_bias); answers times SiLU(W_g u).
 
-    Parameters: those of `DeltaNet`, and W_alpha (H, D), dt_bias, A_log (H,), W_g (D, D).
-    A_log and dt_bias are not decayed, as the published code marks them, nor is W_alpha, which it decays: like
-    W_beta, they set eigenvalues, so all four are trained at the recurrent rate.
+    Parameters: those of `DeltaNet`, and W_alpha (H, D), dt_bias, A_log (H,), W_g (D, D). A_log, dt_bias,
+    W_alpha and W_beta set eigenvalues, so they are trained at the recurrent rate, without weight decay. The
+    published code decays W_alpha and W_beta.
 
     Source: Yang et al., Gated delta networks, 2024, section 3 and figure 1; fla-org's
     flash-linear-attention (initial values). Their values are twice as wide as the model; here they are D.

@@ -31,7 +31,7 @@ class GatedLayer(Layer):
     together: int = 32
 
     def over(self, batch: int) -> GatedLayer:
-        """Return the layer with the best chunks for a batch of a number of sequences."""
+        """Return the layer with the best chunk size for a batch of `batch` sequences."""
         layer = nnx.clone(self)  # Only a module of this trace may be changed.
         layer.together = batch
         return layer
@@ -72,7 +72,7 @@ class GatedLayer(Layer):
         return outputs, self._states_from(coefficients, state, inputs), last
 
     def advance(self, coefficients: Any, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, which is also its row."""
+        """Return the next state, which is also the row of `states`."""
         decay, now = jax.tree.map(lambda row: row[0], self.gates(coefficients, inputs[None]))
         state = (times if self.planes else jnp.multiply)(decay, state) + now
         return state, state

@@ -79,7 +79,7 @@ class Layer(nnx.Module):
 
     @final
     def step(self, state: Any, u: Array) -> tuple[Any, Array]:
-        """Advance by one step: inference as an RNN, for layers that only look back.
+        """Advance by one step: inference as an RNN, for causal layers.
 
         Args:
             state: Returned by `initial_state` or by the step before.
@@ -127,7 +127,7 @@ class Layer(nnx.Module):
         return None
 
     def inputs(self, coefficients: Any, u: Array) -> Any:
-        """Return the inputs of the recurrence, one row for each row of u (L, D) and of that row alone."""
+        """Return the inputs of the recurrence; row t depends on row t of u (L, D) alone."""
         return u
 
     @abstractmethod
@@ -149,16 +149,16 @@ class Layer(nnx.Module):
     ) -> tuple[Array, Any]:
         """Return the outputs and the states of a sequence with `length` true steps, which come first.
 
-        Rows behind them may hold anything finite. A layer whose states may grow without inputs therefore
-        overrides this, and keeps them finite there and the outputs 0: infinity times the gradient 0 of the
-        padding is nan.
+        The padding after them may hold any finite values. A layer whose states may grow without inputs
+        overrides this, so that states stay finite and outputs are 0 in the padding: infinity times a gradient
+        of 0 is nan.
         """
         return self.respond(coefficients, inputs, backward=backward)
 
     def respond_from(self, coefficients: Any, state: Any, inputs: Any) -> tuple[Array, Any, Any]:
         """Return the outputs (L, D) from an initial state, the states of all steps, and the last state.
 
-        By default one step follows the other.
+        By default, the steps run one after the other.
         """
         state, states = jax.lax.scan(partial(self.advance, coefficients), state, inputs)
         return self.read(coefficients, states, backward=False), states, state
@@ -169,7 +169,7 @@ class Layer(nnx.Module):
         return backwards(length, self.respond_until(coefficients, turned, length, backward=True)[0])
 
     def over(self, batch: int) -> Layer:
-        """Return the layer to use for a batch of a number of sequences; by default this one."""
+        """Return the layer to use for a batch of `batch` sequences; by default this one."""
         return self
 
     def skip(self, u: Array) -> Array:
@@ -209,7 +209,7 @@ class Folded(NamedTuple):
         decay: Planes (2, N).
         into: Rows of B, (2 N, D); None in a layer that computes its inputs otherwise.
         out: Columns of C, (2 N, D), the imaginary ones negated.
-        out_backward: Read-out of the reverse direction; None in a layer that only looks back.
+        out_backward: Read-out of the reverse direction; None in a causal layer.
     """
 
     decay: Array
@@ -221,8 +221,8 @@ class Folded(NamedTuple):
 class DiagonalLayer(Layer):
     """A layer whose recurrence is diagonal, complex and the same at every step.
 
-    A zero input leaves a zero state as it is, so the reverse direction runs on the same inputs against time,
-    through the padding first.
+    A zero input keeps a zero state, so the reverse direction runs backwards over the same inputs, beginning
+    with the padding.
 
     Attributes:
         algorithm: A name of `recurrence.ALGORITHMS`, or "auto".
@@ -236,7 +236,7 @@ class DiagonalLayer(Layer):
 
     @property
     def may_grow(self) -> bool:
-        """Return True if training may move eigenvalues outside the unit circle; by default not."""
+        """Return True if training may move eigenvalues outside the unit circle; False by default."""
         return False
 
     @abstractmethod
@@ -305,7 +305,7 @@ class DiagonalLayer(Layer):
         return jnp.zeros(jax.eval_shape(self.coefficients).decay.shape)
 
     def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return decay * state + inputs, which is also its row."""
+        """Return decay * state + inputs, which is also the row of `states`."""
         state = times(coefficients.decay, state) + inputs
         return state, state
 
@@ -327,7 +327,7 @@ def only_looks_back(layer: Layer) -> None:
     if layer.bidirectional:
         raise Refusal(
             type(layer).__name__,
-            "the layer must only look back",
+            "must be causal",
             "bidirectional=True",
             "Build it with bidirectional=False to run it step by step, or from a carried state.",
         )

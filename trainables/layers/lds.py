@@ -48,7 +48,7 @@ class LDS(DiagonalLayer):
         summary="LDS: reachable systems given by their N eigenvalues alone (LDStack, section 3).",
         options={
             "eigenvalues": Option(
-                "unit", "How they are parameterised.", choices=("unit", "standard", "hinge")
+                "unit", "Parameterisation of the eigenvalues.", choices=("unit", "standard", "hinge")
             ),
             "projections": Option(
                 0, "Random projections r of the input; 0 for a system a channel.", at_least=0
@@ -88,10 +88,10 @@ class LDS(DiagonalLayer):
             d_model: Width D.
             d_state: Eigenvalues N in all.
             rngs: Source of randomness; its keys may be traced.
-            eigenvalues: How they are parameterised: "unit", "standard" or "hinge".
+            eigenvalues: Their parameterisation: "unit", "standard" or "hinge".
             projections: Number r of random projections of the input, or 0 for a system a channel.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
-            algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
+            algorithm: "blocks", which skips the states inside blocks of steps, or a name of
                 `recurrence.ALGORITHMS`. "auto" is the fastest.
 
         Raises:
@@ -178,7 +178,7 @@ class LDS(DiagonalLayer):
         return super().respond_from(coefficients, state, self._planes(inputs))
 
     def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return decay * state + inputs, which is also its row."""
+        """Return decay * state + inputs, which is also the row of `states`."""
         return super().advance(coefficients, state, self._planes(inputs[None])[0])
 
     def skip(self, u: Array) -> Array:
@@ -186,7 +186,7 @@ class LDS(DiagonalLayer):
         return u @ self.D[...].T
 
     def driven(self, inputs: Array) -> Array:
-        """Return the input of every eigenvalue that is run, (L, any), for scalar inputs (L, G)."""
+        """Return the input of every computed eigenvalue, (L, any), for scalar inputs (L, G)."""
         pairs = self.C_re.shape[-1] // 2
         halves = 2 if self.kind == "hinge" else 1
         if self.copies:

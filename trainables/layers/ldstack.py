@@ -93,7 +93,7 @@ class LDStack(Layer):
             stack_depth: Number of linear layers; 1 is a plain LDS.
             projections: Number r of random projections.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
-            algorithm: "blocks" of steps without their states, or that of the recurrence: a name of
+            algorithm: "blocks", which skips the states inside blocks of steps, or a name of
                 `recurrence.ALGORITHMS`. "auto" is the fastest.
 
         Raises:
@@ -228,7 +228,7 @@ def _driven(inputs: Array, drives: Array) -> Array:
 
 
 def _return_weights(key: Array, omega: Array, d_model: int) -> tuple[Array, Array]:
-    """Return W = E diag(E^-1 B) as real and imaginary parts (n, n, D), for a normal matrix with vectors E.
+    """Return W = E diag(E^-1 B), real and imaginary (n, n, D); E are eigenvectors of a normal matrix.
 
     Column k of E and its partner k + n/2 span a plane of a random rotation: two real vectors where the
     eigenvalues are real, (a +- i b) / sqrt(2) where they are a pair. B is normal with variance 1 / D.

@@ -27,8 +27,8 @@ class LinOSS(Layer):
     Parameters: A, step_logit (N/2,), B (N/2, D), C (D, N/2), D (D,); C_backward (D, N/2) if bidirectional.
     The stiffness is max(A, 0), and Δ = sigmoid(step_logit).
 
-    The paper's equations have real B and C, as here; the authors' program has complex ones, which is as many
-    oscillators again with the same A and Δ.
+    The paper's equations have real B and C, as here; the authors' program has complex ones, which amounts to
+    twice as many oscillators with the same A and Δ.
 
     Source: Rusch and Rus, Oscillatory state-space models, 2024, sections 2 (the system and its
     discretisations) and 3 (eigenvalues).

@@ -31,10 +31,10 @@ class LiquidS4(S4):
     those of S4.
 
     Versions of the published code depart from this, and from the paper. One multiplies combinations of p of
-    the last few inputs of the sequence and adds L of these products turned around in time: an output reads
-    inputs after it, so there is no step. Another multiplies a product by itself one step before, so that
-    order 3 is u_t u_{t-1}^2 u_{t-2}, has B times the sum of B's entries for B^2, and leaves P P* out of the
-    discrete B. Here both kernels look back alone.
+    the last few inputs of the sequence and adds L of these products reversed in time: an output depends on
+    later inputs, so the layer cannot run step by step. Another multiplies a product by itself one step
+    before, so that order 3 is u_t u_{t-1}^2 u_{t-2}, has B times the sum of B's entries for B^2, and leaves P
+    P* out of the discrete B. Here both kernels are causal.
 
     Source: Hasani et al., Liquid structural state-space models, 2022, equations 5-11 and appendix A and
     table S1 (orders 2, 3, 5 and 6); raminmh/liquid-s4 (PB in all published runs).
@@ -45,12 +45,12 @@ class LiquidS4(S4):
         options={
             "order": Option(2, "Largest number P of inputs in a product.", choices=(2, 3, 4, 5, 6)),
             "kernel": Option(
-                "pb", "Response to products: kb decays as S4's, pb is at once.", choices=("pb", "kb")
+                "pb", "Response to products: kb decays as S4's, pb is immediate.", choices=("pb", "kb")
             ),
             "copies": Option(1, "Copies of Lambda, P and B that the channels share.", at_least=1),
             "algorithm": Option(
                 "auto",
-                "Kernel by frequencies and Fourier convolution, which auto is, or one step after the other.",
+                "Kernel by frequencies and Fourier convolution (auto), or one step after the other.",
                 choices=("auto", "convolution", "sequential"),
             ),
         },
@@ -86,7 +86,7 @@ class LiquidS4(S4):
             kernel: "pb" or "kb".
             copies: Number of copies of Lambda, P and B.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
-            algorithm: "convolution", which "auto" is, or "sequential".
+            algorithm: "convolution" ("auto") or "sequential".
 
         Raises:
             Refusal: N is odd, or D is not a multiple of `copies`.

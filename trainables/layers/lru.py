@@ -196,7 +196,7 @@ class LRU(DiagonalLayer):
         return jnp.zeros(len(self.A)) if self.dense else super().initial_state()
 
     def advance(self, coefficients: Folded, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, which is also its row."""
+        """Return the next state, which is also the row of `states`."""
         if self.dense:
             state = coefficients.decay @ state + inputs
             return state, state

@@ -11,7 +11,7 @@ from trainables.settings import Count, LayerSettings, Need
 
 
 class Memoryless(Layer):
-    """y_t = D u_t: a state of no numbers.
+    """y_t = D u_t, without a state.
 
     Parameters: D (D,).
     """
@@ -54,5 +54,5 @@ class Memoryless(Layer):
         return jnp.zeros(0)
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the state (0,), which is also its row."""
+        """Return the state (0,), which is also the row of `states`."""
         return state, state

@@ -26,8 +26,8 @@ class PDSSM(ChunkedLayer):
     finite automaton of N states. Its gradient is that of the softmax of the column. The diagonal D(u) has
     moduli sigmoid(W_r2 gelu(W_r1 u + b_r1) + b_r2) and phases 2 pi sigmoid(W_p2 gelu(W_p1 u + b_p1) + b_p2).
 
-    A product of two such transitions has the same form, so the paper uses a parallel scan; here one step
-    follows the other, because forming P costs more than applying it.
+    A product of two such transitions has the same form, so the paper uses a parallel scan; here the steps run
+    one after the other, because forming P costs more than applying it.
 
     Parameters: S (K, D), M (K, N, N); W_r1, W_p1 (2 N, D), b_r1, b_p1 (2 N,), W_r2, W_p2 (N, 2 N), b_r2, b_p2
     (N,); B_re, B_im (N, D), C_re, C_im (D, N), D (D,); C_backward_re, C_backward_im (D, N) if bidirectional.

@@ -61,7 +61,7 @@ class RGLRU(GatedLayer):
     Paper and code initialise Lambda differently. The paper draws exp(-8 softplus(Lambda)), the decay of an
     open gate, uniformly from [0.9, 0.999]. The code draws exp(-softplus(Lambda)) from the ring of these
     radii: an open gate decays by 0.43 to 0.992, a half-open one by 0.656 to 0.996. `r_init` draws as the code
-    does; with (0.9^(1/8), 0.999^(1/8)) it has the paper's range, but for the distribution within it.
+    does; with (0.9^(1/8), 0.999^(1/8)) it has the paper's range, with another distribution within it.
 
     Source: De et al., Griffin, 2024, section 2.4 and appendix A; google-deepmind/recurrentgemma (the initial
     gates and Lambda); the complex form follows appendix B, with a gate on the angle.
@@ -178,7 +178,7 @@ class RGLRU(GatedLayer):
 
 
 def joined(blocks: Array) -> Array:
-    """Join square blocks (H, n, n) along the diagonals of as few as have at most `WIDTH` channels.
+    """Merge blocks (H, n, n) into fewer block-diagonal matrices of at most `WIDTH` channels.
 
     Products of many small matrices are slow on a processor.
 

@@ -36,8 +36,8 @@ class NewtonLayer(Layer):
 
     Attributes:
         algorithm: "sequential", "newton" or "auto", which is "sequential": docs/benchmarks/recurrence.md.
-        watched: Whether the layer keeps what each solution came to.
-        solutions: Of a watched layer: whether each solution fell back, and its residual, (n, 2).
+        watched: Whether the layer records the outcome of each solution.
+        solutions: Outcomes in a watched layer: whether each solution fell back, and its residual, (n, 2).
     """
 
     algorithm: str
@@ -46,11 +46,11 @@ class NewtonLayer(Layer):
 
     @property
     def solves(self) -> bool:
-        """Return True if its states are the solution of equations, which may fail."""
+        """Return True if Newton's method solves for the states, which may fail."""
         return self.algorithm == "newton"
 
     def watch(self) -> NewtonLayer:
-        """Return a layer that keeps what each solution came to, for a function that `vmap` traces."""
+        """Return a layer that records the outcome of each solution, for a function that `vmap` traces."""
         layer = nnx.clone(self)  # Only a module of this trace may be changed.
         layer.watched, layer.solutions = True, nnx.Intermediate(jnp.zeros((0, 2)))
         return layer
@@ -142,7 +142,7 @@ class DenseRNN(Layer):
         return jnp.zeros(len(self.A))
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, which is also its row."""
+        """Return the next state, which is also the row of `states`."""
         state = NONLINEARITIES[self.rho][0](self.A[...] @ state + inputs)
         return state, state
 
@@ -186,7 +186,7 @@ class LinearRNN(DenseRNN):
         return linear_recurrence(self.A[...], inputs, algorithm=self.algorithm, length=length)
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, which is also its row."""
+        """Return the next state, which is also the row of `states`."""
         state = self.A[...] @ state + inputs
         return state, state
 
@@ -401,7 +401,7 @@ class GRU(NewtonLayer):
         return jnp.zeros(self.U.shape[-1])
 
     def advance(self, coefficients: None, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, which is also its row."""
+        """Return the next state, which is also the row of `states`."""
         state = gru_cell(self.U[...], state, inputs)
         return state, state
 

@@ -53,7 +53,7 @@ _exp_minus_one.defvjp(_forward, _backward)
 
 
 def _scale(generator: Array) -> tuple[Array, Array]:
-    """Return S / 2^s and the least s for which every row of it sums to at most 1/2 in modulus, if one is."""
+    """Return S / 2^s and the least s, within bounds, for which its absolute row sums are at most 1/2."""
     norm = jnp.max(jnp.sum(jnp.abs(generator), axis=-1))
     doublings = jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1
     squarings = jnp.clip(doublings, 0, SQUARINGS).astype(jnp.int32)

@@ -275,7 +275,7 @@ def head_size(d_state: int, heads: int) -> int:
 
 
 def planes_of_pairs(rows: Array) -> Array:
-    """Reorder channels (H, Dh, D) to first and second of each pair, (2 * H * ceil(Dh/2), D)."""
+    """Reorder channels (H, Dh, D): the first of every pair, then the second, (2 * H * ceil(Dh/2), D)."""
     heads, size, width = rows.shape
     even = jnp.pad(rows, ((0, 0), (0, size % 2), (0, 0))).reshape(heads, -1, 2, width)
     return even.transpose(2, 0, 1, 3).reshape(-1, width)

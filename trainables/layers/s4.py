@@ -30,7 +30,7 @@ class StateSpace(NamedTuple):
         into: B.
         step: Step sizes of the discretisation, (D, 1).
         out: C.
-        out_backward: Read-out of the reverse direction; None in a layer that only looks back.
+        out_backward: Read-out of the reverse direction; None in a causal layer.
     """
 
     eigenvalues: Array
@@ -91,7 +91,7 @@ class S4(Layer):
             "copies": Option(1, "Copies of Lambda, P and B that the channels share.", at_least=1),
             "algorithm": Option(
                 "auto",
-                "Kernel by frequencies and Fourier convolution, which auto is, or one step after the other.",
+                "Kernel by frequencies and Fourier convolution (auto), or one step after the other.",
                 choices=("auto", "convolution", "sequential"),
             ),
         },
@@ -125,7 +125,7 @@ class S4(Layer):
             dt_init: Range of the steps, log-uniform; may be traced.
             copies: Number K of copies of Lambda, P and B.
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
-            algorithm: "convolution", which "auto" is, or "sequential".
+            algorithm: "convolution" ("auto") or "sequential".
 
         Raises:
             Refusal: N is odd, or D is not a multiple of K.
@@ -199,7 +199,7 @@ class S4(Layer):
         return jnp.zeros((len(self.C), self.C.shape[-1]), jnp.complex64)
 
     def advance(self, coefficients: StateSpace, state: Any, inputs: Array) -> tuple[Any, Any]:
-        """Return the next state, twice, in O(N) a channel."""
+        """Return the next state, which is also the row of `states`, in O(N) a channel."""
         # The change of a step, not the step itself: with short steps its digits would be lost.
         slope = coefficients.slope(state) + coefficients.into * inputs[:, None]
         state = state + coefficients.held(slope)

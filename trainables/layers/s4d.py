@@ -53,7 +53,7 @@ class S4D(Layer):
             "discretisation": DISCRETISATION,
             "algorithm": Option(
                 "auto",
-                "Fourier convolution, which auto is, or an algorithm of the recurrence.",
+                "Fourier convolution (auto), or an algorithm of the recurrence.",
                 choices=("auto", "convolution", "sequential", "chunked", "associative", "pallas"),
             ),
         },
@@ -89,7 +89,7 @@ class S4D(Layer):
             spectrum: What A starts from: "legs", "inv" or "lin".
             discretisation: "zoh" or "bilinear".
             bidirectional: Whether the layer also reads the sequence backwards, with a read-out of its own.
-            algorithm: "convolution" by Fourier transforms, which "auto" is, or that of the recurrence.
+            algorithm: "convolution" by Fourier transforms ("auto"), or the algorithm of the recurrence.
 
         Raises:
             Refusal: N is odd.
@@ -168,7 +168,7 @@ class S4D(Layer):
         return jnp.zeros((2, self.A_im.size))
 
     def advance(self, coefficients: Planes, state: Array, inputs: Array) -> tuple[Array, Array]:
-        """Return the next state, which is also its row."""
+        """Return the next state, which is also the row of `states`."""
         state = times(_flat(coefficients.decay), state) + coefficients.driven(inputs)
         return state, state
 

@@ -21,7 +21,7 @@ Matrix = NDArray[np.complex128]
 
 
 def _hold(eigenvalues: Array, step: Array) -> tuple[Array, Array]:
-    """Return exp(A dt) and (exp(A dt) - 1) / A, the latter without the difference's loss of digits."""
+    """Return exp(A dt) and (exp(A dt) - 1) / A, the latter without cancellation."""
     re, im = eigenvalues[..., 0, :] * step, eigenvalues[..., 1, :] * step
     half = jnp.sin(im / 2)
     less_one = planar(jnp.expm1(re) * jnp.cos(im) - 2 * half * half, jnp.exp(re) * jnp.sin(im))

@@ -71,7 +71,7 @@ class GroupWords(LengthTask):
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw words; every step has a value."""
+        """Draw words; the target of each step is the product so far."""
         table = multiplication(options["group"])
         symbols = _swaps(options["group"]) if options["swaps"] else np.arange(len(table))
         words = rng.choice(symbols, size=(len(lengths), lengths.max()))

@@ -80,7 +80,7 @@ class _Level:
     children: np.ndarray
 
     def of(self, kept: np.ndarray) -> _Level:
-        """Return the nodes of the trees that are kept (t,) bool, the trees renumbered."""
+        """Return the nodes of the trees that are `kept` (t,) bool; trees are renumbered."""
         number = np.cumsum(kept) - 1
         nodes = kept[self.tree]
         return _Level(number[self.tree[nodes]], self.operator[nodes], self.children[nodes[self.operator]])

@@ -113,7 +113,7 @@ def _flat(
 
 
 def _values(digits: np.ndarray, chosen: np.ndarray, operators: str, modulus: int) -> np.ndarray:
-    """Return the value after each digit (n, k): the sum of the finished products, and the last product.
+    """Return the value after each digit (n, k): the sum of the finished products plus the last product.
 
     Args:
         digits: (n, k).

@@ -66,7 +66,7 @@ class Mqar(RecallTask):
             summary="Whether to train on the published mixture of lengths and pairs, and test on more.",
         ),
         "vocabulary": Option(8192, "V, the keys and values together, the filler included.", at_least=8),
-        "power": Option(0.01, "a of the distribution of gaps; 1 is uniform.", at_least=0.0),
+        "power": Option(0.01, "Exponent a of the distribution of gaps; 1 is uniform.", at_least=0.0),
         "reach": REACH,
         "random_filler": Option(default=False, summary="Whether other steps hold random numbers."),
         **SIZES,

@@ -42,7 +42,7 @@ class Parity(LengthTask):
     def draw(
         self, options: Mapping[str, Any], rng: np.random.Generator, lengths: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw bits; every step has a value."""
+        """Draw sequences of bits; the target of each step is the parity so far."""
         bits = rng.integers(2, size=(len(lengths), lengths.max()), dtype=np.uint8)
         inside = np.arange(lengths.max()) < lengths[:, None]
         values = np.bitwise_xor.accumulate(bits, axis=1).astype(np.int32)

@@ -36,7 +36,7 @@ class SelectiveCopy(RecallTask):
     title = "Selective copying: recall tokens at random places among noise; a class where one is asked for"
     published: ClassVar[Mapping[str, Any]] = {"length": 4096, "tokens": 16, "symbols": 16}
     options: ClassVar[Mapping[str, Option]] = {
-        "length": Option(4096, "Steps before the tokens are asked for; published: 4096, 256.", at_least=1),
+        "length": Option(4096, "Steps before the tokens must be recalled; published: 4096, 256.", at_least=1),
         "tokens": Option(16, "Data tokens of a sequence.", at_least=1),
         "symbols": Option(16, "V, the symbols: V - 1 of data, and noise.", at_least=3),
         "reach": REACH,

@@ -222,8 +222,8 @@ def _clips(root: Path, words: list[str]) -> tuple[list[Clip], int]:
         rule = by_hash(file)
         split = listed.get(name, rule)
         if split != rule:
-            must = f"must be of {rule}, by the hash of its speaker"
-            raise BadData(str(root / name), must, f"{split} by the lists", _AGAIN)
+            must = f"must be in the {rule} split, by the hash of its speaker"
+            raise BadData(str(root / name), must, f"{split}, by the lists", _AGAIN)
         if name in listed or rule == "train":
             clips.append(Clip(root / name, labels[word], split))
         else:

@@ -231,7 +231,7 @@ def _method(call: ast.Call) -> str:
 
 
 def _option(call: ast.Call) -> ScriptOption | None:
-    """Return the option of a call of `add_argument`; None if its name is not written out."""
+    """Return the option that an `add_argument` call declares; None if its name is not a literal."""
     names = [name for name in map(_literal, call.args) if isinstance(name, str) and name.isprintable()]
     if not names:
         return None

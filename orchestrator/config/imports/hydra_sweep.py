@@ -89,7 +89,7 @@ def is_hydra_sweep(root: LocatedValue) -> bool:
 
 
 def is_part(text: str) -> bool:
-    """Return True if a configuration is an option of a group, which sets keys of the whole configuration."""
+    """Return True if a configuration is an option of a group and sets keys of the whole configuration."""
     return _PACKAGE.search(text) is not None
 
 
@@ -111,7 +111,7 @@ def hydra_draft(
 
 
 def parsed_sweep(text: str) -> HydraSweep | Any:
-    """Return the sweep in a text, or the value if it is none.
+    """Parse a text as a sweep, or else as a value.
 
     Raises:
         SweepGrammarError: The text is neither.
@@ -380,7 +380,7 @@ def _in_steps(low: float, high: float, step: float) -> list[Any]:
     """Return the values of a range without its upper end.
 
     Raises:
-        SweepGrammarError: None or too many are given.
+        SweepGrammarError: The range is empty or has too many values.
     """
     count = -(-(high - low) // step) if step else 0
     if not 0 < count <= _MOST_VALUES:
@@ -417,8 +417,8 @@ class _OverrideReader:
 
     def _wrong(self) -> SweepGrammarError:
         rest = self._text[self._position :][:20]
-        place = f"from `{rest}` on" if rest else "at its end"
-        return SweepGrammarError(f"is not in the grammar of overrides {place}")
+        place = f"at `{rest}`" if rest else "at its end"
+        return SweepGrammarError(f"is not a valid override of Hydra: syntax error {place}")
 
     def _space(self) -> None:
         while self._text[self._position : self._position + 1].isspace():

@@ -183,7 +183,7 @@ def _objective(
     if given is not None:
         ((goal, metric),) = given.items()
         if metric not in reported:
-            must = f"must have {metric} in a result"
+            must = f"has no result with {metric}"
             raise BadInput(origin, must, ", ".join(reported) or "no metrics", "Name one of its metrics.")
         return goal, metric
     ranked = sorted(
@@ -191,7 +191,7 @@ def _objective(
     )
     if not ranked:
         remedy = "Name a folder with result.json files that hold numbers."
-        raise BadInput(origin, "must have results with a metric", "", remedy)
+        raise BadInput(origin, "has no result with a metric", "", remedy)
     metric = ranked[0]
     goal = _goal(metric) or "minimize"
     others = ", ".join(name for name in ranked[1:8])

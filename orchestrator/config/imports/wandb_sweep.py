@@ -56,7 +56,7 @@ class _WandbParameter:
         key: Its key at W&B.
         name: Name of its hyperparameter, or '' for a value that only the command has.
         value: Its value if it is the same in every run.
-        is_fixed: Whether it is.
+        is_fixed: Whether its value is the same in every run.
         is_flag: Whether its values are booleans.
     """
 

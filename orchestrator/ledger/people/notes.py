@@ -70,7 +70,7 @@ class NoteChange:
                 raise BadInput("note.tag", must, repr(tag)[:80], "For example baseline or paper:table-2.")
 
     def detail(self) -> dict[str, Any]:
-        """Return the change for the audit log, with the length of the text in its place."""
+        """Return the change for the audit log, with the length of the text instead of the text."""
         characters = None if self.text is None else len(self.text)
         given = {"characters": characters, "favourite": self.favourite}
         lists = {"add": list(self.add), "remove": list(self.remove)}

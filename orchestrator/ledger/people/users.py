@@ -186,7 +186,7 @@ def issue_token(ledger: Ledger, name: str) -> tuple[User, str]:
         row = connection.execute(select(SERVICE_USER).where(SERVICE_USER.c.name == name)).mappings().one()
         old, user = str(row["token_digest"]), replace(_user(dict(row)), created_at=ledger.now())
         if user.subject is None:
-            must = "must be a user of single sign-on to get a token by itself"
+            must = "cannot replace its own token without single sign-on"
             raise WrongState(f"user {name}", must, "an account of this service", "Ask an admin for a token.")
         _replace(connection, user, digest(token))
         of_user = update(SERVICE_SESSION).where(SERVICE_SESSION.c.token_digest == old)

@@ -1,8 +1,8 @@
 """Submissions: sweeps in the queue of the service.
 
-Users add and release submissions. The service, which holds a lease of its own, decides when a driver starts
-and what its end means. A driver writes its beginning and its end, and the number of its start separates it
-from drivers that have replaced it.
+Users add submissions. The service, which holds a lease of its own, starts drivers and decides what follows
+their end. A driver writes its beginning and its end with the number of its start, so that a replaced driver
+cannot write.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ def release(ledger: Ledger, sweep_id: str, *, asked: Asked | None = None) -> Sub
         known = _locked(change.connection, sweep_id)
         if known is None or known.state != "PARKED":
             state = known.state if known else "no submission"
-            raise WrongState(sweep_id, "must be parked to be released", state, "See `queue`.")
+            raise WrongState(sweep_id, "is not parked", state, "See `queue`.")
         check_not_deleted(change.connection, sweep_id)
         check_quota(change.connection, known.owner, sweep_id)
         [released] = change.update(SUBMISSION.c.sweep_id == sweep_id, **QUEUED_AGAIN)
@@ -349,7 +349,7 @@ class SubmissionWriter:
         self._ledger, self._token = ledger, token
 
     def change(self, seen: Submission, **columns: Any) -> bool:
-        """Change a submission, and delete a request of the service for its room; a crash is audited.
+        """Change a submission, and delete the service's preemption request for it; audit a crash.
 
         Args:
             seen: The submission as it was when the change was decided.
@@ -388,7 +388,7 @@ class SubmissionWriter:
         self._write(write)
 
     def pause(self, since: float, clock: ClockSetting) -> None:
-        """Pause all starts from the time of the newest crash, which is by `clock`."""
+        """Pause all starts; `since` is the time of the newest crash by `clock`."""
 
         def write(change: QueueTransaction) -> None:
             change.connection.execute(delete(START_PAUSE))

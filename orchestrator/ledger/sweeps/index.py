@@ -103,9 +103,9 @@ class SweepVersion(NamedTuple):
 
 
 def exact_version(ledger: Ledger, sweep_id: str) -> SweepVersion | None:
-    """Return the version of a sweep that has begun if it differs after every change, also with a driver.
+    """Return a version of a sweep that changes with every commit, also of its driver; None if there is none.
 
-    Each commit counts in a SQLite ledger. It is None in another one.
+    Only SQLite ledgers count the commits of a sweep, once it has begun.
     """
     query = _VERSIONS.where(SWEEP.c.id == sweep_id)
     row = ledger.query(lambda connection: connection.execute(query).one_or_none())

@@ -3,9 +3,10 @@
 Times are seconds since the epoch (UTC) as floats; `at_ms` is in milliseconds. A mapping holds plain JSON
 values. Every key is built and parsed here:
 
-    <sweep>-<number>      a trial of the search <sweep>-c<number>     a confirmation <trial>.<number>      an
-    attempt of a trial, and the Ray Tune trial that runs it <sweep>@<ledger>      the channel of a sweep: what
-    a driver publishes on a Ray, it publishes under this name
+    <sweep>-<number>      a trial of the search
+    <sweep>-c<number>     a confirmation
+    <trial>.<number>      an attempt of a trial, and the Ray Tune trial that runs it
+    <sweep>@<ledger>      the channel of a sweep: the name under which its driver publishes on a Ray
 """
 
 from __future__ import annotations
@@ -427,7 +428,7 @@ def attempt_id_of(trial: str, number: int) -> str:
 
 
 def trial_label(trial: str) -> str:
-    """Return the name of a trial within its sweep: its number, with a `c` before that of a confirmation."""
+    """Return the name of a trial within its sweep: its number, prefixed with `c` for a confirmation."""
     return trial.rpartition("-")[2]
 
 

@@ -218,7 +218,7 @@ def best_checkpoint(trial: TrialRecord, checkpoints: Iterable[CheckpointRecord])
 
 
 def objectives_of(sweep: SweepRecord) -> dict[str, Direction]:
-    """Return the direction of each objective of a sweep, the one that ranks its trials first."""
+    """Return the direction of each objective of a sweep; the objective that ranks trials comes first."""
     section = sweep.document.get("objective") or {}
     found: dict[str, Direction] = {}
     for metric in section.get("maximize", ()):

@@ -596,7 +596,7 @@ def _simulated_end(
 def _weighted(
     sample: Sequence[TrialTime], running: Sequence[TrialTime], random: Random
 ) -> list[tuple[TrialTime, float]]:
-    """Return the ended trials with the probability of each, in the order of how far they got."""
+    """Return the ended trials by the part of their steps, each with its Kaplan-Meier probability."""
     observed = [(time.part, False, time, random.expovariate(1.0)) for time in sample]
     observed += [(time.part, True, time, random.expovariate(1.0)) for time in running]
     observed.sort(key=lambda each: each[:2])

@@ -245,7 +245,7 @@ class SweepWriter:
     ) -> None:
         """Set a finished sweep INTERRUPTED, and FAILED or extended trials WAITING.
 
-        A driver that dies meanwhile has reopened neither.
+        The change is atomic: after a crash, either all of them are reopened or none.
 
         Args:
             tx: Transaction of the change.
@@ -286,7 +286,7 @@ class SweepWriter:
         return self.ledger.write(start, self.token)
 
     def take_attempt(self, attempt_id: str, held: float = 0.0) -> None:
-        """Record that a worker has taken an attempt; the first time stands.
+        """Record that a worker has taken an attempt; the first recorded time is kept.
 
         Args:
             attempt_id: ID of the attempt.
@@ -671,7 +671,7 @@ def _extended(trial: TrialRecord, steps: int) -> dict[str, Any]:
 
 
 def trial_of(tx: Transaction, trial_key: str) -> TrialRecord:
-    """Return an existing trial, and make the transaction one of the trial's sweep."""
+    """Return an existing trial, and set `sweep_id` of the transaction to its sweep."""
     trial: TrialRecord = _existing(tx.find(TRIALS, trial_key), "trial", trial_key)
     tx.sweep_id = trial.sweep_id
     return trial

@@ -27,7 +27,7 @@ def figure(name: str, history: History, summary: Summary) -> go.Figure:
         raise BadInput("figure", "must be one of the report's", repr(name), remedy)
     if summary.chosen is None:
         got = f"no complete trial ({summary.state.lower()})"
-        raise BadInput(f"figure {name}", "must have trials to draw", got, "Draw it again later.")
+        raise BadInput(f"figure {name}", "has no trials to draw", got, "Draw it again later.")
     return FIGURES[name](history, summary)
 
 

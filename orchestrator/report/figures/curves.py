@@ -304,7 +304,7 @@ def hypervolume_history(front: ParetoFront) -> go.Figure:
 def tuning_curves(compared: TuningComparison) -> go.Figure:
     """Draw the median of the best of k trials of each sweep, with its band.
 
-    Ends of a band that nothing excludes are not drawn.
+    Unbounded ends of a band are not drawn.
     """
     figure = go.Figure()
     for curve, colour in zip(compared.curves, style.shades(len(compared.curves)), strict=True):

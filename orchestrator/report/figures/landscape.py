@@ -1,4 +1,4 @@
-"""Figures of the value of trials over their hyperparameters, and the axes of these figures."""
+"""Plots of trial values against hyperparameters, and their axes."""
 
 from __future__ import annotations
 

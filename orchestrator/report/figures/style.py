@@ -83,7 +83,8 @@ def framed(figure: go.Figure, *, x: str, y: str, height: int = 400) -> go.Figure
 def inliers(values: Iterable[float], *, maximize: bool) -> tuple[float, float] | None:
     """Return the ends of the values without those that are far worse than the others; None without any.
 
-    Values count as far worse beyond three interquartile ranges from the quartiles. No value is too good.
+    Values count as far worse beyond three interquartile ranges from the quartiles. Good values are never left
+    out.
 
     Source: J. W. Tukey, "Exploratory Data Analysis", 1977, section 2D ("far out").
     """
@@ -177,8 +178,8 @@ def thinned(items: Sequence[_Item], most: int = MOST_POINTS) -> list[_Item]:
 def drawn(history: History) -> list[TrialRecord]:
     """Return the trials of the search that figures draw one by one: all, or at most `MOST_TRIALS` of them.
 
-    Of more, they are the best ones, which are half of `MOST_TRIALS` if so many have a value, and evenly
-    spaced others, in the order of their numbers.
+    If there are more, half of the drawn trials are the best ones, as far as they have a value, and the others
+    are evenly spaced; they are in the order of their numbers.
     """
     trials = history.search()
     if len(trials) <= MOST_TRIALS:

@@ -83,10 +83,10 @@ def test_a_password_of_a_storage_is_not_kept(tmp_path: Path) -> None:
     ("known", "message"),
     [
         ("nothing.csv", "known must name a CSV file that can be read"),
-        ("wrong.csv", "wrong.csv must have a result in the search (got 1 without learning_rate)"),
+        ("wrong.csv", "wrong.csv has no result in the search (got 1 without learning_rate)"),
         ("optuna://sqlite:///study.db", "known must end with # and the name of a study"),
         ("optuna://sqlite:///nothing.db#mine", "known must name a database that exists"),
-        ("optuna://sqlite:///study.db#yours", "known must name a study that can be read (yours)"),
+        ("optuna://sqlite:///study.db#yours", "known: study yours cannot be read"),
         ("mlflow://sqlite:///nothing.db#mine", "known must name a database that exists"),
     ],
 )

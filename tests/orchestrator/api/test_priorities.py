@@ -76,9 +76,11 @@ def test_urgent_is_granted_by_an_admin_where_the_ledger_has_users(
 
 def test_an_owner_whom_nothing_knows_is_refused(root: Path) -> None:
     """A mistyped name would get a quota that holds for nobody."""
-    with pytest.raises(BadInput, match=r"must be a user, or have a sweep \(got 'adaa'\). Did you mean ada\?"):
+    with pytest.raises(
+        BadInput, match=r"is neither a user nor the owner of a sweep \(got 'adaa'\). Did you mean ada\?"
+    ):
         quota("adaa", share=0.5, root=root)
-    with pytest.raises(BadInput, match="must be a user"):
+    with pytest.raises(BadInput, match="is neither a user"):
         quota("adaa", root=root)
     ledger = Ledger.open(f"sqlite:///{root}/sweeps.db")
     before = owners(ledger)

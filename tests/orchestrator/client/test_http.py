@@ -273,5 +273,8 @@ def test_an_answer_that_is_none_of_a_service_is_a_refusal(name: str, monkeypatch
     with answering(content) as address:
         with pytest.raises(NoServer, match=got) as refused:
             Sweep.connect(address, token="secret").queue()
-        assert (refused.value.where, refused.value.must) == (address, "must be the HTTP server of a service")
+        assert (refused.value.where, refused.value.must) == (
+            address,
+            "does not answer as the HTTP server of a service",
+        )
     assert exit_of(refused.value) == Exit.RESUMABLE

@@ -509,7 +509,7 @@ def test_files_that_are_not_text(tmp_path: Path, content: bytes, got: str) -> No
         (
             "length: 2048",
             "length: 1_000_000, examples: 1_000_000",
-            "must ask for at most 4,294,967,296 numbers",
+            "may request at most 4,294,967,296 numbers",
         ),
         ("depth: 2", "depth: 4_000_000_000", "at most 256"),
         ("d_model: 32", "d_model: 4_000_000_000", "at most 65_536"),

@@ -115,7 +115,7 @@ def test_a_source_is_not_read_with_the_file(tmp_path: Path, known: str) -> None:
 def test_results_that_do_not_match_at_all_are_refused(tmp_path: Path) -> None:
     error = refused(tmp_path, FREE + "known: {source: mine, results: [{val/accuracy: 0.5}]}\n")
     assert str(error).endswith(
-        "known must have a result in the space of the search (got 1 without gamma_init.max)."
+        "known has no result in the space of the search (got 1 without gamma_init.max)."
         " Compare its names with `search` and `objective`."
     )
 

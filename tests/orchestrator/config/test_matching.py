@@ -73,7 +73,7 @@ def test_it_can_be_overridden(tmp_path: Path) -> None:
             "{parameters: 100, adjust: d_state}",
             "",
             "",
-            ["model.match: d_state must be able to give rotrnn 100 parameters to 1 %", "Write parameters: "],
+            ["model.match: no d_state gives rotrnn 100 parameters to 1 %", "Write parameters: "],
         ),
         (
             "{parameters: 12_000}",

@@ -408,7 +408,7 @@ def test_a_relative_folder_is_beside_the_file(tmp_path: Path, monkeypatch: pytes
             f"{FUNCTION}, mlflow: true, metrics: {{source: mlflow}}",
             "",
             "trainable.metrics.source",
-            "must not be beside `mlflow: true`",
+            "cannot be combined with `mlflow: true`",
         ),
         (f"{FUNCTION}, metrics: {{file: '{{args}}'}}", "", "trainable.metrics.file", "must name"),
         ('command: [a, "{?seed: {momentum}}"]', "", "trainable.command", "that every trial has"),

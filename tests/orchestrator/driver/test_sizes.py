@@ -108,9 +108,9 @@ def test_a_count_of_other_networks_is_refused(tmp_path: Path, monkeypatch: pytes
     """By their names, whatever their number."""
     check_names({"b": 1, "a": 2}, {"a": 1, "b": 2})
     for answer in ({"a": 1}, {"a": 1, "c": 1}, {}):
-        with pytest.raises(Refusal, match="the answer of a count must be of a, b"):
+        with pytest.raises(Refusal, match="the answer of a count must be about a, b"):
             check_names(answer, {"a": 1, "b": 2})
     monkeypatch.setattr(cluster, "_answer", lambda *_: {"s-9": Cost(1, 1, 1, 1)})
     settings = _sweep(tmp_path).specification.network_settings({}, seed=0)
-    with pytest.raises(Refusal, match=r"must be of s-0 \(got s-9\)"):
+    with pytest.raises(Refusal, match=r"must be about s-0 \(got s-9\)"):
         cluster.work({"s-0": settings}, SIGNATURE, "")

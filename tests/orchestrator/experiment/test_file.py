@@ -286,5 +286,7 @@ def test_families_name_arms_that_are_corrected_together(tmp_path: Path) -> None:
     assert loaded(tmp_path, stated, profile="laptop").families == {"one": (), "two": ("s5",)}
     with pytest.raises(BadInput, match=r"families\.one must name an arm \(got `lstm`\)"):
         loaded(tmp_path, EXPERIMENT + "families: {one: [lstm]}\n")
-    with pytest.raises(BadInput, match=r"must name arms of no other family \(got `s5`, which is in one\)"):
+    with pytest.raises(
+        BadInput, match=r"must not name an arm of another family \(got `s5`, which is in one\)"
+    ):
         loaded(tmp_path, EXPERIMENT + 'families: {one: ["*"], two: [s5]}\n')

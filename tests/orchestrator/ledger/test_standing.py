@@ -152,7 +152,7 @@ def test_hours_are_counted_by_device_from_a_time_on() -> None:
     ("cause", "expected"),
     [
         (
-            "error: the script must end with exit code 0 (got exit code 1: ModuleNotFoundError: No module "
+            "error: the script has failed (got exit code 1: ModuleNotFoundError: No module "
             "named 'torch' (train.py, line 37: import torch)). See `sweep logs`.",
             ("ModuleNotFoundError: No module named 'torch'", "ModuleNotFoundError", "train.py", 37, "error"),
         ),
@@ -161,7 +161,7 @@ def test_hours_are_counted_by_device_from_a_time_on() -> None:
             ("ValueError: shapes (2, 3) and (4,) differ", "ValueError", None, None, "error"),
         ),
         (
-            "error: the script must end with exit code 0 (got exit code 1: KeyError: 'a' (src/a b.py, "
+            "error: the script has failed (got exit code 1: KeyError: 'a' (src/a b.py, "
             "line 2: x = f(y)[0])). See `sweep logs`.",
             ("KeyError: 'a'", "KeyError", "src/a b.py", 2, "error"),
         ),

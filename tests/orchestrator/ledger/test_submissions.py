@@ -191,7 +191,7 @@ def test_a_service_without_its_lease_writes_nothing(ledger: Ledger) -> None:
 
 def test_only_a_parked_submission_is_released(ledger: Ledger) -> None:
     seen = submit(ledger)
-    with pytest.raises(BadInput, match="must be parked"):
+    with pytest.raises(BadInput, match="is not parked"):
         submissions.release(ledger, "a-1")
     service(ledger).change(seen, state="PARKED", tries=7, crashes=5, next_try=1e12, cause="it crashed")
     released = submissions.release(ledger, "a-1")

@@ -251,7 +251,7 @@ def test_hardware_without_gpus_and_that_of_a_cluster_is_described(nvidia: Nvidia
 
 def test_a_driver_of_the_gpus_that_does_not_answer_is_named(nvidia: Nvidia) -> None:
     nvidia.program.write_text("#!/bin/sh\nexit 9\n")
-    with pytest.raises(NoCluster, match=r"`nvidia-smi` must answer.*exit status 9"):
+    with pytest.raises(NoCluster, match=r"`nvidia-smi` does not answer.*exit status 9"):
         granted_now()
 
 

@@ -167,7 +167,7 @@ def test_cells_sort_by_their_value() -> None:
 
 def test_a_sweep_without_a_result_begins_with_the_causes_of_its_failures() -> None:
     cause = (
-        "error: the script must end with exit code 0 (got exit code 1: ModuleNotFoundError: No module named "
+        "error: the script has failed (got exit code 1: ModuleNotFoundError: No module named "
         "'x' (train.py, line 37: import x)). See `sweep logs`."
     )
     failed = [sweeps.trial(number, "FAILED", cause=cause) for number in range(3)]

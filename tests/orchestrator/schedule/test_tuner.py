@@ -75,7 +75,7 @@ def test_only_an_answer_of_the_attempt_and_the_loan_that_were_asked_reaches_the_
             replace(right, loan="earlier").to_result()
         )
         foreign = replace(outcome(other, 10, 0.5), loan="loan").to_result()
-        assert f"must be of {mine.attempt_id} (got one of {other.attempt_id} at step" in checked(foreign)
+        assert f"must be about {mine.attempt_id} (got one of {other.attempt_id} at step" in checked(foreign)
         assert session.running[mine.attempt_id].cause == "foreign report"
         assert session.running[other.attempt_id].cause is None
 

@@ -322,7 +322,7 @@ def test_a_function_that_returns_ends_its_trial(runs: Runs) -> None:
             "def train(trial: pass",
             "SyntaxError: invalid syntax (train.py, line 1: def train(trial: pass)",
         ),
-        ("def train(trial): pass", "must report at least once"),
+        ("def train(trial): pass", "has not reported any metric"),
         ("def other(trial): pass", "has no attribute 'train'"),
         ("import os\ndef train(trial): os.kill(os.getpid(), 9)", "signal 9"),
         ("def train(trial):\n    for at in (2, 1): trial.report(at, {'a': 1})", "whole number from 3"),
@@ -609,7 +609,7 @@ def test_a_shell_runs_only_where_the_file_asks_for_one(runs: Runs) -> None:
     words = replace(settings, shell=False, command=("echo", "$HOME;", "exit", "3"))  # type: ignore[type-var]
     last = runs.all(replace(in_shell, settings=words))[-1]
     assert "attempt 1: $HOME; exit 3" in runs.log
-    assert "must report at least once" in str(last.message)
+    assert "has not reported any metric" in str(last.message)
 
 
 def test_what_cannot_be_started_is_an_error(runs: Runs) -> None:
@@ -1169,9 +1169,13 @@ def test_an_allocation_that_fails_is_out_of_memory(runs: Runs, text: str) -> Non
 @pytest.mark.parametrize(
     ("error", "memory", "must"),
     [
-        ("RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')", 300 << 20, "the memory of its GPU"),
-        ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "the memory of its GPU"),
-        ("MemoryError", None, "the memory of its machine"),
+        (
+            "RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')",
+            300 << 20,
+            "has run out of GPU memory",
+        ),
+        ("RuntimeError('RESOURCE_EXHAUSTED: Out of memory on the GPU')", None, "has run out of GPU memory"),
+        ("MemoryError", None, "has run out of memory"),
         ("MemoryError", 300 << 20, "must not exceed resources.memory"),
     ],
 )

@@ -223,8 +223,8 @@ def test_errors_alike_before_any_report_stop_a_sweep_and_say_what_to_do(sessions
     ("messages", "cause"),
     [
         (("KeyError: 'a'", "KeyError: 'b'", "ValueError: 'a'", "KeyError: 'c'"), "error"),
-        (("must end with exit code 0 (got signal 9)",) * 4, "error"),
-        (("must end with exit code 0 (got exit code 137: killed)",) * 4, "error"),
+        (("has failed (got signal 9)",) * 4, "error"),
+        (("has failed (got exit code 137: killed)",) * 4, "error"),
         (("The actor died",) * 4, "worker lost"),
         (("resources.memory",) * 4, "out of memory"),
     ],

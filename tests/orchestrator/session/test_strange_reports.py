@@ -36,7 +36,7 @@ def test_a_report_of_another_attempt_is_refused_recorded_and_not_charged(session
     assert sessions.ledger.trial_reports(other.trial_key) == []
     events = [row.event for row in sessions.ledger.pending(session.sweep.id, 100).events]
     [noted] = [one.payload["tags"] for one in events if one.run == mine.trial_key and one.kind == "tags"]
-    refused = f"a report must be of {mine.attempt_id} (got one of {other.attempt_id} at step 20)"
+    refused = f"a report must be about {mine.attempt_id} (got one of {other.attempt_id} at step 20)"
     assert noted == {"attempt.1.refused": refused}
     train(session, other)
     sessions.clock.now += 10

@@ -143,5 +143,5 @@ def test_the_state_of_an_optimizer_may_refer_to_nothing_else(
 )
 def test_a_planted_pickle_is_refused(name: str) -> None:
     """Optuna would unpickle any attribute whose name starts like its own."""
-    with pytest.raises(Damaged, match="must be plain JSON, no pickle"):
+    with pytest.raises(Damaged, match="must be plain JSON, not a pickle"):
         from_plain({name: pickle.dumps(Evil()).hex()})

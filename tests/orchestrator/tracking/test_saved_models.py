@@ -94,7 +94,7 @@ def test_a_model_answers_as_the_one_that_was_saved(
     champion = mlflow.pyfunc.load_model(str(place))
     assert np.array_equal(champion.predict(numbers), trained[0].predict(numbers / 16))
     with pytest.raises(
-        MlflowException, match=r"must be what the predictor can read \(got ValueError"
+        MlflowException, match=r"cannot be processed by the predictor \(got ValueError"
     ) as refused:
         champion.predict(numbers[:, :3])
     assert refused.value.error_code == "INVALID_PARAMETER_VALUE"

@@ -332,7 +332,7 @@ def test_a_missing_folder_of_a_trial_is_a_lost_store_and_no_damage(
     outcome = engine.advance(second)
     assert outcome.failure == "store lost"
     assert str(outcome.message).startswith(
-        f"{disk}/sweep/trial: folder of the trial's checkpoints must exist"
+        f"{disk}/sweep/trial: the folder of the trial's checkpoints is missing"
     )
     assert list(disk.iterdir()) == [], "nothing is written below the mount point"
     disk.rmdir()

@@ -58,6 +58,6 @@ def test_learning_rates_at_which_a_trial_diverges_are_no_obstacle() -> None:
 def test_a_trial_that_diverges_has_no_speed(single: Engine) -> None:
     """It takes no further steps, so that no measurement of it would ever be long enough."""
     single.admit(0, DIVERGING)
-    with pytest.raises(Refusal, match="must be finite to measure its speed"):
+    with pytest.raises(Refusal, match="must have a finite loss for its speed to be measured"):
         steps_per_second(single, 1, 0.05)
     single.evict(0)

@@ -132,5 +132,5 @@ def test_two_segments_are_one_sequence(form: int) -> None:
 
 @pytest.mark.parametrize("name", bidirectional_names())
 def test_two_directions_carry_no_state(name: str) -> None:
-    with pytest.raises(Refusal, match="must only look back"):
+    with pytest.raises(Refusal, match="must be causal"):
         built(name, True).carry(built(name).initial_state(), sequence(FIRST))

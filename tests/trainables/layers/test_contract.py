@@ -184,7 +184,7 @@ def _row(read: Any) -> Any:
 
 @pytest.mark.parametrize("name", BOTH_WAYS)
 def test_two_directions_cannot_be_stepped(name: str) -> None:
-    with pytest.raises(Refusal, match="must only look back"):
+    with pytest.raises(Refusal, match="must be causal"):
         built(name, True).step(built(name).initial_state(), sequence(L)[0])
 
 

@@ -107,7 +107,7 @@ def test_stepping_equals_the_whole_sequence() -> None:
 
 def test_a_layer_of_two_directions_cannot_be_stepped() -> None:
     layer = _layer(True)
-    with pytest.raises(Refusal, match="must only look back"):
+    with pytest.raises(Refusal, match="must be causal"):
         layer.step(layer.initial_state(), jnp.zeros(D))
 
 

@@ -152,7 +152,7 @@ def test_lists_of_another_version_are_refused(tmp_path: Path) -> None:
     with (root / "testing_list.txt").open("a") as file:
         file.write(f"bed/{name}\n")
     with pytest.raises(
-        BadData, match=r"must be of train, by the hash of its speaker \(got test by the lists\)"
+        BadData, match=r"must be in the train split, by the hash of its speaker \(got test, by the lists\)"
     ):
         TASK.load({}, tmp_path)
 

@@ -1,10 +1,9 @@
 """Outputs of diagonal systems by blocks of steps, whose states inside a block are never formed.
 
-A block of S steps is three matrix products: of its inputs with the response to each within the block, of the
-state before it with what each step reads of that, and of its inputs with what each leaves in the next state.
-Only one state a block is kept. For G inputs, N states and W outputs this takes (S G + 2 N) W + 2 N G
-multiplications a step and moves S times fewer numbers than all states, so it pays off where few inputs drive
-many states.
+A block of S steps is three matrix products: its inputs times their responses within the block, the incoming
+state times its response at each step, and the inputs times their contributions to the next state. Only one
+state a block is kept. For G inputs, N states and W outputs this takes (S G + 2 N) W + 2 N G multiplications a
+step and moves S times fewer numbers than all states, so it pays off where few inputs drive many states.
 
 Source: Dao and Gu, Transformers are SSMs, 2024, section 6, with the same transition at every step.
 """
@@ -47,8 +46,8 @@ def outputs_by_blocks(
         out: Columns of C, (2 N, W), the imaginary ones negated.
         drives: Weight of each input in each state, planes (G, 2, N).
         inputs: (L, G).
-        last: Length of the true sequence, for decays that may grow; inputs from there on must be 0, and
-            outputs there are.
+        last: True length of the sequence, for decays that may exceed 1 in modulus; inputs in the padding must
+            be 0, and so are outputs.
     """
     (length, count), width = inputs.shape, out.shape[1]
     size = block_size(count, decay.shape[1], width)

@@ -1,8 +1,8 @@
 """A function that is applied to chunks of rows one after the other, with little memory.
 
-`lax.scan` over chunks wants the chunks outermost. Under `vmap` the batch is outermost, so XLA copies what
-goes in, what comes out, and the gradients of both. Here every chunk is cut from its sequence and written to
-its place.
+`lax.scan` over chunks needs the chunk axis outermost. Under `vmap` the batch axis is outermost, so XLA copies
+what goes in, what comes out, and the gradients of both. Here every chunk is cut from its sequence and written
+to its place.
 
 The derivative of cutting out a chunk is, to JAX, a sum of sequences that are zero elsewhere, one a chunk.
 As no two chunks share a row, the functions below write each gradient to its place instead.
@@ -26,10 +26,10 @@ def in_chunks(body: Callable[[Any, Any], tuple[Any, Any]], state: Any, rows: Any
     """Return the joined results of `body` for each chunk of rows; only states between chunks are kept.
 
     Args:
-        body: (state, rows of a chunk) -> (next state, rows of answers); a row depends on no later one.
+        body: (state, rows of a chunk) -> (next state, rows of answers); a row must not depend on later ones.
         state: State before the first row.
         rows: A tree of arrays (L, ...) of real numbers.
-        size: Rows in a chunk; zeros fill up the last one.
+        size: Rows in a chunk; the last one is padded with zeros.
     """
     return _scanned(body, state, rows, size)[0]
 
@@ -91,7 +91,7 @@ def _placed(index: Array, series: Array, part: Array) -> Array:
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _cut(fixed: Any, rows: Any, index: Array, size: int) -> tuple[Any, Any]:
-    """Return a chunk of `fixed`, and `rows`, which have the same values and receive the gradient."""
+    """Return a chunk of `fixed`, and `rows`; both hold the same values, and the gradient goes to `rows`."""
     return jax.tree.map(partial(_at, index, size), fixed), rows
 
 

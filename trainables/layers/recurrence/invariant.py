@@ -88,8 +88,8 @@ def recurrence(
         initial: Planes (2, N), the state before the first step; zero if None.
         reverse: Whether time runs from L - 1 down to 0.
         algorithm: A name of `ALGORITHMS`, or "auto" for the one measured fastest for this device and size.
-        length: Length of the true sequence, for decays that may grow; inputs and the gradients by states
-            behind it must be 0.
+        length: True length of the sequence, for decays that may exceed 1 in modulus; inputs, and gradients by
+            states, must be 0 in the padding.
 
     Returns:
         The states, planes (L, 2, N); with a length, those from there on are finite, and may be 0.
@@ -164,7 +164,7 @@ def _choose(algorithm: str, series: Array) -> Algorithm:
 
 
 def _over_leading_axes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `vmap` put its axis in front of the arguments instead of tracing through `function`.
+    """Make `vmap` add a leading axis to the arguments instead of tracing through `function`.
 
     Args:
         function: Function of arrays with common leading axes, which its results also have. Axes of size 1 of

@@ -39,7 +39,7 @@ class Span:
     Attributes:
         first: Index of its first step.
         size: Number of steps, a multiple of `AHEAD`.
-        end: Index behind the last step of the sequence.
+        end: Index after the last step of the sequence.
         channels: Mask of the channels of its block that exist, (1, block).
         reverse: Whether time runs from the last step down.
     """
@@ -115,7 +115,7 @@ def fold(span: Span, advance: Callable[..., Any], carry: Any, *series: Reference
 
 
 def read(array: Reference, mask: Array, *index: Array) -> Number:
-    """Read a number, at an index of a series; narrow types are widened to float32."""
+    """Load a number from an index of an array; narrow types are widened to float32."""
     wide = jnp.promote_types(array.dtype, jnp.float32)
     planes = range(array.shape[-2])
     loaded = [triton.load(array.at[_at(plane, index)], mask=mask, other=0) for plane in planes]
@@ -123,7 +123,7 @@ def read(array: Reference, mask: Array, *index: Array) -> Number:
 
 
 def write(array: Reference, number: Number, mask: Array, *index: Array) -> None:
-    """Write a number, at an index of a series, in the type of the array."""
+    """Store a number at an index of an array, cast to the array's type."""
     for plane, part in enumerate(number):
         triton.store(array.at[_at(plane, index)], part.astype(array.dtype), mask=mask)
 

@@ -12,8 +12,8 @@ guesses, so fewer sweeps and no array of L matrices; the states within a chunk a
 
 Sweeps without P come first, because they cost S times less for S numbers in a state, and suffice where a
 state is forgotten within a few chunks. A correction far beyond the size of the states is not trusted: the
-next guess is then the last state of the chunk before, as in a sweep without P. ELK bounds the corrections of
-DEER, which has a product of L derivatives to overflow, by a Kalman filter, whose gain attenuates derivatives.
+next guess is then the last state of the chunk before, as in a sweep without P. In DEER, a product of L
+derivatives can overflow; ELK bounds its corrections by a Kalman filter, whose gain attenuates derivatives.
 Here their products are as long as a chunk, and attenuating them by a common factor, which was halved after
 each sweep that did not help, solved no more of 48 recurrences (docs/benchmarks/recurrence.md). In any case
 the first k chunks are right after k sweeps.
@@ -40,7 +40,7 @@ Cell: TypeAlias = Callable[[Any, Array, Array], Array]
 """(weights, state (S,), inputs of one step) -> next state (S,); hashable, and equal for equal programs."""
 
 TOLERANCE = 1e-6
-"""Largest residual of solved equations, in parts of max(1, |state|)."""
+"""Largest residual of solved equations, relative to max(1, |state|)."""
 
 PLAIN = 8
 """Most sweeps without derivatives."""
@@ -52,7 +52,7 @@ MOST = 24
 """Most sweeps with derivatives, before the loop over time takes over."""
 
 TRUST = 4.0
-"""Largest correction of a guess, in parts of max(1, |state|); beyond it the sweep gives the next guess."""
+"""Largest correction of a guess, relative to max(1, |state|); beyond it the sweep gives the next guess."""
 
 
 class Solved(NamedTuple):
@@ -60,8 +60,8 @@ class Solved(NamedTuple):
 
     Attributes:
         states: (L, S).
-        residual: Largest difference between a guess and the state that it stands for, in parts of
-            max(1, |state|), when the sweeps ended; infinite if it is not a number.
+        residual: Largest difference between a guess and the state that it stands for, relative to max(1,
+            |state|), when the sweeps ended; infinite if it is not a number.
         fell_back: Whether it was above the tolerance, so that the states are those of the loop over time.
     """
 

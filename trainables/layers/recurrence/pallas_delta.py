@@ -6,8 +6,8 @@ the matrices before all chunks are kept; a second kernel runs the chunks backwar
 applies its derivative, which JAX derives.
 
 Products are computed in full float32: in TF32, the default of GPUs, the triangular system loses three digits.
-Triton multiplies matrices of at least 16 x 16 numbers whose sides are powers of two; zeros fill them up.
-Batches, slots and heads are further axes of the grid, which `vmap` adds.
+Triton multiplies matrices of at least 16 x 16 numbers whose sides are powers of two; smaller ones are padded
+with zeros. Batches, slots and heads are further axes of the grid, which `vmap` adds.
 """
 
 from __future__ import annotations

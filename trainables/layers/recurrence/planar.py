@@ -4,11 +4,11 @@ XLA keeps complex arrays interleaved, which vectorises badly, and Pallas has no 
 side by side, one real matrix product yields both, and multiplying by a constant is two fused multiply-adds.
 
 Powers are computed by repeated squaring, carried in pairs of floats and rounded once. Squaring doubles a
-relative error, so decay^4096 from 12 plain float32 squarings is wrong by up to 2e-4: as much as algorithms
-that jump over time may differ in all. With a second float for the digits that the first cannot hold, every
-power is right to the last bit or two. Compilers contract products and sums, which changes the remainder of a
-rounded product. Here every product that matters is exact: its factors are halves of the digits, cut by their
-bits, so that contraction changes nothing.
+relative error, so decay^4096 from 12 plain float32 squarings is wrong by up to 2e-4: the whole tolerance for
+algorithms that skip over time. With a second float for the digits that the first cannot hold, every power is
+right to the last bit or two. Compilers contract products and sums, which changes the remainder of a rounded
+product. Here every product that matters is exact: its factors are halves of the digits, cut by their bits, so
+that contraction changes nothing.
 
 Source: Dekker, A floating-point technique for extending the available precision, 1971 (powers).
 """

@@ -43,7 +43,7 @@ def solve(decay: Array, inputs: Array, reverse: bool, initial: Array | None = No
 
 
 def final(decay: Array, inputs: Array, reverse: bool) -> Array:
-    """Return the state (..., 2, N) after the last step alone, from zero; arguments as in `solve`."""
+    """Return only the state (..., 2, N) after the last step, from zero; arguments as in `solve`."""
     straight, crossed = factors(decay)
 
     def step(time: Array, carry: Carry) -> Carry:

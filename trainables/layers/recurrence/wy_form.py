@@ -166,15 +166,15 @@ def _backward(
 def _of_log_decays(
     ahead: Array, among: Array, read: Array, answered: Array, at_the_end: Array, whole: Array
 ) -> Array:
-    """Return the gradient by log a, (R,), of what each product of decays contributes to the loss.
+    """Return the gradient by log a, (R,), summed over the products of decays that contain each step.
 
     Args:
         ahead: Gradients by the log decays between answering steps and all steps, (R / every, R).
-        among: Gradients by those between all steps, (R, R).
-        read: Gradients by those from the start to answering steps, (R / every,).
-        answered: Gradients by those from the start to each step, (R,).
-        at_the_end: Gradients by those from each step to the end, (R,).
-        whole: Gradient by that from the start to the end.
+        among: Gradients by the log decays between all steps, (R, R).
+        read: Gradients by the log decays from the start to answering steps, (R / every,).
+        answered: Gradients by the log decays from the start to each step, (R,).
+        at_the_end: Gradients by the log decays from each step to the end, (R,).
+        whole: Gradient by the log decay from the start to the end.
     """
     rows, together = len(among), len(among) // len(ahead)
     of_answering = jnp.zeros((len(ahead), together)).at[:, -1].set(jnp.sum(ahead, axis=1) + read)

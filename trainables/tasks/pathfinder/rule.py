@@ -74,7 +74,7 @@ class Stamps:
     """The pixels above some value that a paddle of each heading writes.
 
     Attributes:
-        offsets: (h, k, 2) from the start of the paddle; shorter lists are filled up by repetition.
+        offsets: (h, k, 2) from the start of the paddle; shorter lists are padded by repetition.
         values: (h, k) uint8.
     """
 

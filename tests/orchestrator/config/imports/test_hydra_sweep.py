@@ -182,7 +182,7 @@ def test_the_grammar(sweep: str, entry: str) -> None:
         ("interval(5, 1)", "low <= high must hold"),
         ("tag(log, interval(0, 1))", "low > 0 must hold for a logarithm"),
         ("tag(normal, interval(0, 1))", "has the tag `normal`, which has no counterpart"),
-        ("choice(1, 2", "is not in the grammar of overrides at its end"),
+        ("choice(1, 2", "is not a valid override of Hydra: syntax error at its end"),
         ("choice(a, 'b, c')", "has a value whose quotes for Hydra"),
         ("str(choice(1, 2))", "has a value whose quotes for Hydra"),
         ("choice(a, {b: 1})", "has a value whose quotes for Hydra"),

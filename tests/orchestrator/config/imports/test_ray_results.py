@@ -119,7 +119,7 @@ def test_nested_metrics_and_trials_without_a_value(
 def test_the_metric_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = digits(tmp_path / "results")
     assert run_command(["import", str(folder), "--minimize", "val_loss"]) == 2
-    assert "must have val_loss in a result (got mean_accuracy)" in capsys.readouterr().err
+    assert "has no result with val_loss (got mean_accuracy)" in capsys.readouterr().err
     assert run_command(["import", str(folder), "--minimize", "a", "--maximize", "b"]) == 2
     assert "--minimize must be left out if --maximize is given" in capsys.readouterr().err
 
