@@ -231,7 +231,7 @@ def test_a_function_is_swept_stopped_early_and_checked(commands: Commands) -> No
     assert "starts at 0" in printed
     code, printed = commands.run("evaluate", best.key)
     assert code == 2
-    assert "must run a program, or train a network of this package, to be evaluated" in printed
+    assert "cannot be evaluated, because it does not train a program or a built-in model" in printed
     exported = commands.folder / "exported"
     code, printed = commands.run("export", best.key, "--to", str(exported))
     assert code == 0, printed
