@@ -230,8 +230,8 @@ def _key(words: Array) -> Array:
 def _stays_finite(before: Tree, after: Tree) -> Array:
     """Return True if all numbers that were finite still are; a state may start with others.
 
-    Arrays of one shape, such as parameters and their moments, are joined number by number, because most of the
-    time goes into reductions.
+    Arrays of one shape, such as parameters and their moments, are joined number by number, because reductions
+    take most of the time.
     """
     lost: dict[tuple[int, ...], Array] = {}
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
