@@ -119,18 +119,21 @@ def rotrnn() -> Network:
     def built(key: Array) -> Model:
         return Model(drawn, drawn.complete().ranges, data.signature, rngs=nnx.Rngs(key))
 
-    graph = nnx.split(nnx.eval_shape(lambda: built(jax.random.key(0))), nnx.Param, ...)[0]
+    graph = nnx.split(nnx.eval_shape(lambda: built(jax.random.key(0))))[0]
+
+    def apart(net: Model) -> tuple[Any, Any]:
+        _, params, stats = nnx.split(net, nnx.Param, nnx.BatchStat)
+        return nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
 
     def loss(params: Any, stats: Any, rows: Array, key: Array) -> tuple[Array, Any]:
-        net = nnx.merge(graph, params, stats)
+        net = nnx.merge(graph, nnx.State(params), nnx.State(stats))
         training = Training(jnp.float32(drawn.dropout), jax.random.key_data(key))
         logits = net(inputs[rows], lengths[rows], training)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets[rows])
-        return losses.mean(), nnx.split(net, nnx.Param, ...)[2]
+        return losses.mean(), apart(net)[1]
 
     def started(key: Array) -> tuple[Any, Any]:
-        _, params, stats = nnx.split(built(key), nnx.Param, ...)
-        return params, stats
+        return apart(built(key))
 
     return Network(len(targets), 16, started, loss, optax.adamw, data, settings)
 

@@ -1,4 +1,4 @@
-"""The dry runs of the GPU benchmarks run on any machine without the service, and all implementations agree."""
+"""The dry runs of the GPU benchmarks run on any machine, and all implementations agree."""
 
 from __future__ import annotations
 
