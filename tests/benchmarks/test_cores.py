@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 def test_both_numbers_of_processes_are_measured_under_a_setting() -> None:
-    words = "benchmarks.cores --steps 1 --rounds 1 --settings workers".split()
+    words = ["benchmarks.cores", "--steps", "1", "--rounds", "1", "--settings", "workers"]
     command = [sys.executable, "-m", *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
