@@ -122,8 +122,9 @@ def rotrnn() -> Network:
     graph = nnx.split(nnx.eval_shape(lambda: built(jax.random.key(0))))[0]
 
     def apart(net: Model) -> tuple[Any, Any]:
-        _, params, stats = nnx.split(net, nnx.Param, nnx.BatchStat)
-        return nnx.to_pure_dict(params), nnx.to_pure_dict(stats)
+        _, *states = nnx.split(net, nnx.Param, nnx.BatchStat)
+        params, stats = map(nnx.to_pure_dict, states)
+        return params, stats
 
     def loss(params: Any, stats: Any, rows: Array, key: Array) -> tuple[Array, Any]:
         net = nnx.merge(graph, nnx.State(params), nnx.State(stats))
