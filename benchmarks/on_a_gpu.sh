@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measurements that need a GPU; each step has its own time limit. About twelve minutes.
+# Measurements that need a GPU; each step has its own time limit. About thirteen minutes.
 #
 #     benchmarks/on_a_gpu.sh RESULTS [--dry-run] [STEP ...]
 #
@@ -31,7 +31,7 @@ step tests 150 env JAX_PLATFORMS=${dry:+cpu} XLA_PYTHON_CLIENT_PREALLOCATE=false
     tests/trainables/engine/test_neighbours.py tests/trainables/test_replay.py tests/trainables/layers/recurrence
 # Steps of all trials together beside a hand-written `jax.vmap`.
 for slots in $trials; do
-    step "slots-$slots" 100 python3 -m benchmarks.many_small_trials --skip-sweeps --traced --slots "$slots" $few
+    step "slots-$slots" 150 python3 -m benchmarks.many_small_trials --skip-sweeps --traced --slots "$slots" $few
 done
 step recurrences-16384 200 python3 -m benchmarks.gpu $dry --rounds 3 --lengths "$long"
 tar -C "$results" -czf "$results/logs.tgz" $(cd "$results" && ls *.txt)
