@@ -9,10 +9,10 @@ dropout, as in a file. First a step of all trials together in the engine, in cal
 relative to a hand-written `jax.vmap` over as many trials, by wall-clock time and by time of the processor:
 all contenders in turns in one process. The number of steps is a constant of the program by hand. "traced"
 (`--traced`) is the same program with that number as an argument, as in the engine: a GPU may then have to ask
-the host after every step whether to go on. Then whole sweeps of the perceptron, whose trials share a device, from the
-command to the end, with four reports a trial, a ledger, MLflow and a report. On a machine without a GPU the
-device is the CPU (`SWEEP_HOST_DEVICES=1`). Without sweeps it needs this repository, scikit-learn, jax, flax
-and optax alone.
+the host after every step whether to go on. Then whole sweeps of the perceptron, whose trials share a
+device, from the command to the end, with four reports a trial, a ledger, MLflow and a report. On a machine
+without a GPU the device is the CPU (`SWEEP_HOST_DEVICES=1`). Without sweeps it needs this repository,
+scikit-learn, jax, flax and optax alone.
 """
 
 from __future__ import annotations
