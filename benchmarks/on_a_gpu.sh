@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measurements that need a GPU; each step has its own time limit. About ten minutes.
+# Measurements that need a GPU; each step has its own time limit. About thirteen minutes.
 #
 #     benchmarks/on_a_gpu.sh RESULTS [--dry-run] [STEP ...]
 #
@@ -7,9 +7,9 @@
 # pytest-timeout and scikit-learn, jax for the GPU, flax, optax, numpy and pillow.
 set -u
 cd "$(dirname "$0")/.." || exit
-results=$(realpath -m "$1") dry= short=2048 long=16384
+results=$(realpath -m "$1") dry= short=2048 long=16384 trials="16 64" few=
 shift
-[ "${1:-}" != --dry-run ] || { dry=--dry-run short=12 long=40; shift; }
+[ "${1:-}" != --dry-run ] || { dry=--dry-run short=12 long=40 trials=2 few="--calls 3 --rounds 1"; shift; }
 wanted=" $* "
 mkdir -p "$results"
 export PYTHONUNBUFFERED=1 PYTHONPATH=$PWD
@@ -29,6 +29,9 @@ step tests 150 env JAX_PLATFORMS=${dry:+cpu} XLA_PYTHON_CLIENT_PREALLOCATE=false
     JAX_COMPILATION_CACHE_DIR="$(mktemp -d)" JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 \
     python3 -m pytest --noconftest -W default -n 8 --tb short -rf \
     tests/trainables/engine/test_neighbours.py tests/trainables/test_replay.py tests/trainables/layers/recurrence
-[ -n "$dry" ] || step small 60 python3 -m benchmarks.many_small_trials --skip-sweeps
+# Steps of all trials together beside a hand-written `jax.vmap`.
+for slots in $trials; do
+    step "slots-$slots" 150 python3 -m benchmarks.many_small_trials --skip-sweeps --traced --slots "$slots" $few
+done
 step recurrences-16384 200 python3 -m benchmarks.gpu $dry --rounds 3 --lengths "$long"
 tar -C "$results" -czf "$results/logs.tgz" $(cd "$results" && ls *.txt)

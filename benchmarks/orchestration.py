@@ -2,7 +2,9 @@
 
     python -m benchmarks.orchestration [--trials 1000]
 
-It includes the ledger, TPE, the scheduler, reused workers and MLflow, until the outbox is empty.
+It includes the ledger, TPE, the scheduler, reused workers and MLflow, until the outbox is empty. The memory
+of the driver is printed for each quarter of the trials. In a soak (`--trials 2000`) it should grow by 5 % at
+most from the first quarter to the last.
 """
 
 from __future__ import annotations
@@ -46,22 +48,30 @@ def metrics_of(settings_rate: float, step: int) -> dict[str, float]:
 
 
 class Growth:
-    """Memory growth per trial of a process, measured after the first tenth, once all modules are imported."""
+    """Resident memory of a process, from the first tenth of its trials on, once all modules are imported.
 
-    def __init__(self) -> None:
+    Args:
+        trials: Number of trials.
+    """
+
+    def __init__(self, trials: int) -> None:
         self._process = psutil.Process()
-        self._first: tuple[int, int] | None = None
+        self._due = [trials // 10, *(trials * quarter // 4 for quarter in (1, 2, 3, 4))]
+        self._seen: list[tuple[int, int]] = []
 
-    def look(self, finished: Callable[[], int], from_trial: int) -> None:
-        """Record the memory to compare with, once `from_trial` trials are finished."""
-        if self._first is None and (now := finished()) >= from_trial:
-            self._first = (now, self._process.memory_info().rss)
+    def look(self, finished: Callable[[], int]) -> None:
+        """Record the memory if a tenth or a further quarter of the trials are finished."""
+        if len(self._seen) < len(self._due) and (now := finished()) >= self._due[len(self._seen)]:
+            self._seen.append((now, self._process.memory_info().rss))
 
-    def kib_a_trial(self, finished: int) -> float:
-        """Return the growth in KiB per trial since the recorded memory."""
-        assert self._first is not None
-        then, memory = self._first
-        return (self._process.memory_info().rss - memory) / 1024 / (finished - then)
+    def kib_a_trial(self) -> float:
+        """Return the growth in KiB per trial, from the first tenth to the last trial."""
+        (first, before), *_, (last, after) = self._seen
+        return (after - before) / 1024 / (last - first)
+
+    def quarters(self) -> dict[str, float]:
+        """Return the MiB after each quarter of the trials."""
+        return {f"driver MiB, {trials} trials": memory / 2**20 for trials, memory in self._seen[1:]}
 
 
 def measured(trials: int, folder: Path) -> dict[str, float]:
@@ -89,11 +99,11 @@ def measured(trials: int, folder: Path) -> dict[str, float]:
             ).to_result()
 
     sweep, ledger, session, share, shipper = begin(SPACE.format(trials=trials), folder)
-    grown = Growth()
+    grown = Growth(trials)
 
     def tick(_: Any) -> None:
         shipper.nudge()
-        grown.look(lambda: ledger.states(sweep.id).get("COMPLETE", 0), from_trial=trials // 10)
+        grown.look(lambda: ledger.states(sweep.id).get("COMPLETE", 0))
 
     with cluster.connected(hardware.detect()):
         began = time.perf_counter()
@@ -101,14 +111,15 @@ def measured(trials: int, folder: Path) -> dict[str, float]:
         searched = time.perf_counter() - began
         left = shipper.drain(600)
         seconds = time.perf_counter() - began
-        kib = grown.kib_a_trial(trials)
+        grown.look(lambda: trials)
     shipper.close()
     assert left == 0, f"{left} records were not delivered"
     assert ledger.states(sweep.id) == {"COMPLETE": trials}
     return {
         "ms a trial": 1000 * seconds / trials,
         "until the last trial": 1000 * searched / trials,
-        "driver KiB a trial": kib,
+        "driver KiB a trial": grown.kib_a_trial(),
+        **grown.quarters(),
     }
 
 

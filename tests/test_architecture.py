@@ -51,6 +51,7 @@ HIDDEN = {
     "orchestrator/cli/sweep_verbs.py",
     "orchestrator/cli/validate_verb.py",
     "orchestrator/driver/preflight.py",
+    "orchestrator/driver/publication.py",
     "orchestrator/driver/run.py",
     "orchestrator/tracking/served.py",
     "orchestrator/training/costs.py",

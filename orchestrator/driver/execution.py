@@ -1,4 +1,4 @@
-"""Execution of a sweep: the part of a driver that needs Ray, Optuna and plotly, which import slowly.
+"""Execution of a sweep: the part of a driver that needs Ray and Optuna, which import slowly.
 
 `orchestrator.schedule.environment.prepare` must have run before this module is imported.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -183,6 +184,7 @@ def run_session(
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
         session.settle_extended()
+    _begun(partial(import_module, "orchestrator.report.report"))  # beside the evaluation on test
     observer.show(session.progress())
     return session.end, share.engines
 

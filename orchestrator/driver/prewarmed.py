@@ -40,11 +40,8 @@ from orchestrator.tracking import child
 MODULE = "orchestrator.driver"
 """Module of the driver's entry point."""
 
-NEEDED = (
-    *("orchestrator.driver.execution", "scipy.special", "plotly.graph_objects"),
-    *("sqlalchemy.dialects.sqlite",),
-)
-"""Modules that a driver imports late."""
+NEEDED = ("orchestrator.driver.execution", "sqlalchemy.dialects.sqlite")
+"""Modules that a driver imports late, except those of the report, which it needs after its search."""
 
 SETTLE_SECONDS = 15.0
 """Time after the start of a driver before the next process is prewarmed, so that it does not slow that

@@ -16,7 +16,7 @@ from orchestrator.errors import counted
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, CheckpointRecord, Event, SweepState
 from orchestrator.ledger.sweeps.selection import best_checkpoint
-from orchestrator.report import report, words
+from orchestrator.report import words
 from orchestrator.report.answer import answer, caveats, findings, notes
 from orchestrator.report.history import History, read
 from orchestrator.report.markdown import bullets, plain, table
@@ -30,6 +30,9 @@ def conclude(
     ledger: Ledger, sweep_id: str, paths: Paths, state: SweepState, reason: str | None = None
 ) -> list[Event]:
     """Write the report of a sweep in its last `state`, and return the events for MLflow."""
+    # It imports plotly and scipy, an eighth of a driver's memory, of no use before the end of the search.
+    from orchestrator.report import report
+
     history = read(ledger, sweep_id)
     history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
     files = report.write_history(history, paths.report(sweep_id), partial(paths.log, sweep_id))

@@ -83,7 +83,7 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
             environment.prepare(run.paths.token)
             with ExitStack() as of_ray:
                 head = _started_beside_imports(leased, of_ray)
-                # Ray, Optuna and plotly take seconds to import, so they are imported after every check.
+                # Ray and Optuna take seconds to import, so they are imported after every check.
                 from orchestrator.driver import execution
 
                 leaving = of_ray.enter_context(execution.connected(leased, head))

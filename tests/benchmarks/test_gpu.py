@@ -1,4 +1,4 @@
-"""The dry run of the GPU benchmark runs on any machine, and all implementations agree."""
+"""The dry runs of the GPU benchmarks run on any machine, and all implementations agree."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ def test_dry_run_prints_its_table() -> None:
     assert [row[-5] for row in measured] == 2 * FORMS
     assert max(float(row[-1]) for row in measured) < 1e-5
     assert sum("floor" in row for row in rows) == 2 * 4
+
+
+@pytest.mark.slow
+def test_steps_of_all_trials_stand_beside_those_by_hand() -> None:
+    """One command without the service takes steps of both networks by hand and in the engine."""
+    code = (
+        "import sys, runpy; sys.argv = 'many --skip-sweeps --traced --slots 2 --calls 3 --rounds 1'.split();"
+        "runpy.run_module('benchmarks.many_small_trials', run_name='__main__');"
+        "assert not {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    contenders = ("by hand", "engine", "by hand, traced")
+    assert [tuple(row[:4]) for row in rows] == [
+        (network, "2", "3", contender) for network in ("perceptron", "rotrnn") for contender in contenders
+    ]
+    assert all(float(row[4]) > 0 for row in rows)

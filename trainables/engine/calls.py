@@ -13,10 +13,13 @@ import jax
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.engine.report import MOST_STEPS, StepLog, empty, noted
+from trainables.engine.report import StepLog, empty, noted
 from trainables.engine.slot_program import Examples, SlotProgram, at, number_of
 from trainables.engine.state import SlotState, put, take
 from trainables.optim import Sums
+
+ORDERED = 64
+"""Steps of a device call whose examples are chosen at once."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +122,24 @@ class Calls:
         self, slot: SlotState, live: Array, steps: Array, train: Examples
     ) -> tuple[SlotState, StepLog]:
         """Advance one slot if it is live, and stop before a step that is not finite."""
-        # For all steps at once: the loop of the permutation ends on a condition that a GPU must send to the
-        # host, which would delay every step.
-        order = self.program.order(slot.trained.step, MOST_STEPS, number_of(train), slot.free.seed)
+        first = slot.trained.step
 
-        def step(index: Array, carry: tuple[SlotState, StepLog]) -> tuple[SlotState, StepLog]:
-            slot, log = carry
-            moved, outcome = self.program.step(slot, train, order[index])
-            goes = live & slot.finite & moved.finite
-            kept = jax.tree.map(lambda new, old: jnp.where(goes, new, old), moved, slot)
-            kept = replace(kept, finite=slot.finite & (moved.finite | ~live))
-            return kept, noted(log, index, outcome)
+        def block(number: Array, carry: tuple[SlotState, StepLog]) -> tuple[SlotState, StepLog]:
+            # For many steps at once: the loop of the permutation ends on a condition that a GPU must send to
+            # the host, which would delay every step. Not for all: most calls take far fewer than they may.
+            begun = number * ORDERED
+            order = self.program.order(first + begun, ORDERED, number_of(train), slot.free.seed)
 
-        moved, log = jax.lax.fori_loop(0, steps, step, (slot, empty()))
+            def step(index: Array, carry: tuple[SlotState, StepLog]) -> tuple[SlotState, StepLog]:
+                slot, log = carry
+                moved, outcome = self.program.step(slot, train, order[index - begun])
+                goes = live & slot.finite & moved.finite
+                kept = jax.tree.map(lambda new, old: jnp.where(goes, new, old), moved, slot)
+                kept = replace(kept, finite=slot.finite & (moved.finite | ~live))
+                return kept, noted(log, index, outcome)
+
+            return jax.lax.fori_loop(begun, jnp.minimum(begun + ORDERED, steps), step, carry)
+
+        moved, log = jax.lax.fori_loop(0, -(-steps // ORDERED), block, (slot, empty()))
         done = moved.trained.step
         return moved, log._replace(step=done, taken=done - slot.trained.step, finite=moved.finite)

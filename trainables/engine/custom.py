@@ -228,14 +228,17 @@ def _key(words: Array) -> Array:
 
 
 def _stays_finite(before: Tree, after: Tree) -> Array:
-    """Return True if all numbers that were finite still are; a state may start with others."""
+    """Return True if all numbers that were finite still are; a state may start with others.
 
-    def lost(old: Array, new: Array) -> Array:
-        if not jnp.issubdtype(new.dtype, jnp.inexact):
-            return jnp.bool_(False)
-        return jnp.any(jnp.isfinite(old) & ~jnp.isfinite(new))
-
-    return ~jnp.any(jnp.stack([jnp.bool_(False), *jax.tree.leaves(jax.tree.map(lost, before, after))]))
+    Arrays of one shape, such as parameters and their moments, are joined number by number, because reductions
+    take most of the time.
+    """
+    lost: dict[tuple[int, ...], Array] = {}
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        if jnp.issubdtype(new.dtype, jnp.inexact):
+            here = jnp.isfinite(old) & ~jnp.isfinite(new)
+            lost[new.shape] = lost[new.shape] | here if new.shape in lost else here
+    return ~jnp.any(jnp.stack([jnp.bool_(False), *map(jnp.any, lost.values())]))
 
 
 def _name(path: tuple[Any, ...]) -> str:
