@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -347,15 +348,15 @@ class Ledger:
 
     def checkpoints(self, sweep_id: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a sweep by trial, the newest of a trial first."""
-        return self._all(CHECKPOINTS, _CHECKPOINTS, sweep_id=sweep_id)
+        return self._checkpoints(_CHECKPOINTS, _REPORTS_OF_CHECKPOINTS, sweep_id=sweep_id)
 
     def trial_checkpoints(self, trial_key: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a trial, the newest first."""
-        return self._all(CHECKPOINTS, _TRIAL_CHECKPOINTS, trial_key=trial_key)
+        return self._checkpoints(_TRIAL_CHECKPOINTS, _REPORTS_OF_TRIAL_CHECKPOINTS, trial_key=trial_key)
 
     def best_of_unfinished(self, sweep_id: str) -> list[CheckpointRecord]:
         """Return the newest checkpoint of kind `best` of each unfinished search trial that has one."""
-        newest_first = self._all(CHECKPOINTS, _BEST_OF_UNFINISHED, sweep_id=sweep_id)
+        newest_first = self._checkpoints(_BEST_OF_UNFINISHED, _REPORTS_OF_UNFINISHED, sweep_id=sweep_id)
         return list({row.trial_key: row for row in reversed(newest_first)}.values())
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
@@ -415,6 +416,17 @@ class Ledger:
         """Return the number of undelivered reports, events and notes."""
         [(count,)] = self._read(_BACKLOG, sweep_id=sweep_id)
         return int(count)
+
+    def _checkpoints(self, query: Select[Any], reports: Select[Any], **values: Any) -> list[CheckpointRecord]:
+        """Return checkpoints, those whose rows have no metrics with the ones of the report of their step."""
+        rows = self._all(CHECKPOINTS, query, **values)
+        if all(row.metrics for row in rows):
+            return rows
+        reported = {(row.trial_key, row.step): row.metrics for row in self._all(REPORTS, reports, **values)}
+        return [
+            row if row.metrics else replace(row, metrics=reported.get((row.trial_key, row.step), {}))
+            for row in rows
+        ]
 
     def _one(self, codec: Codec[Record], query: Select[Any], **values: Any) -> Record | None:
         return next(iter(self._all(codec, query, **values)), None)
@@ -732,6 +744,17 @@ _BEST_OF_UNFINISHED = (
     )
     .order_by(CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc())
 )
+
+
+def _reports_at(checkpoints: Select[Any]) -> Select[Any]:
+    """Return the query for the reports of the steps of some checkpoints."""
+    steps = checkpoints.with_only_columns(CHECKPOINT.c.trial_key, CHECKPOINT.c.step).order_by(None)
+    return select(*REPORT.columns).where(tuple_(REPORT.c.trial_key, REPORT.c.step).in_(steps))
+
+
+_REPORTS_OF_CHECKPOINTS = _reports_at(_CHECKPOINTS)
+_REPORTS_OF_TRIAL_CHECKPOINTS = _reports_at(_TRIAL_CHECKPOINTS)
+_REPORTS_OF_UNFINISHED = _reports_at(_BEST_OF_UNFINISHED)
 _EVALUATIONS = (
     select(*EVALUATION.columns).where(_of_its_trials(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)
 )

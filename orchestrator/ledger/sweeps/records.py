@@ -299,7 +299,11 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A verified checkpoint folder on disk. Kind `pinned` is never superseded."""
+    """A verified checkpoint folder on disk. Kind `pinned` is never superseded.
+
+    The row of a checkpoint leaves its metrics out if the report of its step has them, and the ledger returns
+    the checkpoint with those of the report.
+    """
 
     trial_key: str
     step: int
