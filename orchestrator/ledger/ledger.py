@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -242,20 +244,26 @@ class Ledger:
         return list(map(AttemptOutline._make, self._read(_ATTEMPT_OUTLINES, sweep_id=sweep_id)))
 
     def outlines(self, sweep_ids: Sequence[str]) -> dict[str, SweepOutline]:
-        """Return the outlines of several sweeps by ID, in two queries; see `trial_outlines`."""
+        """Return the outlines of several sweeps by ID, in five queries; see `trial_outlines`."""
         trials: dict[str, list[TrialOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
         attempts: dict[str, list[AttemptOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
+        backlog: Counter[str] = Counter()
 
         def read(connection: Connection) -> list[Sequence[Row[Any]]]:
-            queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS), {"sweep_ids": sweep_ids}
+            queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS, *_BACKLOGS), {"sweep_ids": sweep_ids}
             return [connection.execute(query, values).all() for query in queries]
 
-        of_trials, of_attempts = self.query(read)
+        of_trials, of_attempts, *waiting = self.query(read)
         for row in of_trials:
             trials[row[0]].append(TrialOutline._make(row[1:]))
         for row in of_attempts:
             attempts[row[0]].append(AttemptOutline._make(row[1:]))
-        return {sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id]) for sweep_id in sweep_ids}
+        for sweep_id, count in chain.from_iterable(waiting):
+            backlog[sweep_id] += count
+        return {
+            sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id], backlog[sweep_id])
+            for sweep_id in sweep_ids
+        }
 
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
@@ -775,16 +783,20 @@ _PENDING_REPORTS = (
     .order_by(TRIAL.c.role, TRIAL.c.number, REPORT.c.at)  # as an index does: many reports of few runs
     .limit(bindparam("limit"))
 )
-_BACKLOG = select(
-    select(func.count()).where(_UNDELIVERED).scalar_subquery()
-    + select(func.count())
-    .select_from(UNDELIVERED_REPORT)
-    .where(TRIAL.c.sweep_id == _OF_SWEEP)
-    .scalar_subquery()
-    + select(func.count())
-    .where(NOTE.c.sweep_id == _OF_SWEEP, NOTE.c.delivered < NOTE.c.revision)
-    .scalar_subquery()
+_WAITING = (  # what MLflow lacks, by sweep
+    (select(OUTBOX.c.sweep_id, func.count()).where(~OUTBOX.c.delivered), OUTBOX.c.sweep_id),
+    (select(TRIAL.c.sweep_id, func.count()).select_from(UNDELIVERED_REPORT), TRIAL.c.sweep_id),
+    (select(NOTE.c.sweep_id, func.count()).where(NOTE.c.delivered < NOTE.c.revision), NOTE.c.sweep_id),
 )
+_BACKLOGS = [
+    counts.where(sweep_id.in_(bindparam("sweep_ids", expanding=True))).group_by(sweep_id)
+    for counts, sweep_id in _WAITING
+]
+_EVENTS_LEFT, _REPORTS_LEFT, _NOTES_LEFT = (
+    counts.with_only_columns(func.count()).where(sweep_id == _OF_SWEEP).scalar_subquery()
+    for counts, sweep_id in _WAITING
+)
+_BACKLOG = select(_EVENTS_LEFT + _REPORTS_LEFT + _NOTES_LEFT)
 _TAGS_OF_RUN = (
     select(*OUTBOX.columns)
     .where(

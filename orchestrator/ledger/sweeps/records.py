@@ -262,10 +262,17 @@ class AttemptOutline(NamedTuple):
 
 
 class SweepOutline(NamedTuple):
-    """Outlines of the trials of a sweep, as `Ledger.trials` orders them, and of their attempts."""
+    """Outlines of the trials of a sweep, as `Ledger.trials` orders them, and of their attempts.
+
+    Attributes:
+        trials: The trials.
+        attempts: Their attempts, in any order.
+        backlog: Number of records that MLflow lacks, if it has been read.
+    """
 
     trials: Sequence[TrialOutline]
     attempts: Sequence[AttemptOutline]
+    backlog: int | None = None
 
 
 AnyTrial = TrialRecord | TrialOutline

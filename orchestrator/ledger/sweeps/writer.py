@@ -637,7 +637,10 @@ class SweepWriter:
         if before is None:
             before = _checkpoints_of(tx, trial.key)
         # A step that is reported again may have other metrics, which its checkpoint alone then has.
-        saved = [replace(row, metrics={}) if row.metrics == same.metrics else row for row in checkpoints]
+        saved = [
+            replace(row, metrics={}) if (row.step, row.metrics) == (same.step, same.metrics) else row
+            for row in checkpoints
+        ]
         unused, kept = _supersede(tx, trial, before, saved, stored, report.at)
         return unused, _Held(trial, attempt, kept, tx.left(*_HELD))
 
