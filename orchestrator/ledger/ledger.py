@@ -258,8 +258,8 @@ class Ledger:
             trials[row[0]].append(TrialOutline._make(row[1:]))
         for row in of_attempts:
             attempts[row[0]].append(AttemptOutline._make(row[1:]))
-        for sweep_id, count in chain.from_iterable(waiting):
-            backlog[sweep_id] += count
+        for row in chain.from_iterable(waiting):
+            backlog[row[0]] += row[1]
         return {
             sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id], backlog[sweep_id])
             for sweep_id in sweep_ids
