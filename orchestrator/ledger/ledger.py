@@ -17,7 +17,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     Executable,
-    Row,
     Select,
     bindparam,
     func,
@@ -249,7 +248,7 @@ class Ledger:
         attempts: dict[str, list[AttemptOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
         backlog: Counter[str] = Counter()
 
-        def read(connection: Connection) -> list[Sequence[Row[Any]]]:
+        def read(connection: Connection) -> list[Sequence[Sequence[Any]]]:
             queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS, *_BACKLOGS), {"sweep_ids": sweep_ids}
             return [connection.execute(query, values).all() for query in queries]
 
@@ -258,8 +257,8 @@ class Ledger:
             trials[row[0]].append(TrialOutline._make(row[1:]))
         for row in of_attempts:
             attempts[row[0]].append(AttemptOutline._make(row[1:]))
-        for row in chain.from_iterable(waiting):
-            backlog[row[0]] += row[1]
+        for sweep_id, count in chain.from_iterable(waiting):
+            backlog[sweep_id] += count
         return {
             sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id], backlog[sweep_id])
             for sweep_id in sweep_ids
