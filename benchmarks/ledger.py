@@ -4,8 +4,9 @@
     python -m benchmarks.ledger --resume 1000000         # resume a sweep with this many reports
 
 No trial trains, and neither Ray nor MLflow runs: each number is the CPU time of one call in one process, with
-a SQLite ledger in a temporary folder, or with the empty PostgreSQL database of `--ledger`. For a resume it is
-the elapsed time: measure it on a quiet machine.
+a SQLite ledger in a temporary folder, or with the empty PostgreSQL database of `--ledger`, each answer of
+which `--latency` delays. For a resume, and for reports one after the other, it is the elapsed time: measure
+them on a quiet machine.
 
 `--resume` takes the way of a driver from its lease to its first launch, without the import and the start of
 Ray and without loading the data: the integrity check, the end of the lost attempts, the study, the scheduler,
@@ -25,7 +26,7 @@ from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event, insert, select, update
+from sqlalchemy import event, insert, make_url, select, update
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
 from orchestrator.config import load
@@ -44,6 +45,8 @@ from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
 from tests.orchestrator.ledger.examples import create_sweep
+from tests.orchestrator.ledger.test_lost_acknowledgement import relaying
+from tests.orchestrator.ledger.test_round_trips import SlowProxy
 
 FILE = """
 task: retrieval
@@ -60,6 +63,10 @@ METRICS = {f"hidden_norm/head/layer_{n}": 1.0 + n / 7 for n in range(6)} | {
     "val/loss": 0.7,
     "train/loss": 0.6,
 }
+
+
+IN_TURN = 2000
+"""Number of reports of all running trials in turn."""
 
 
 class Unlimited:
@@ -170,13 +177,30 @@ def measure(folder: Path, url: str | None, running: int) -> Iterator[tuple[str, 
         count = len(pending.events) + len(pending.reports)
         yield f"{count} deliveries", *costs(lambda: lease.writer.delivered(pending), 1)
         yield "a launch, 1 running", *costs(session.next_assignment, 1)
+        assignments = [first]
         while len(session.running) < running:
             assignment = session.next_assignment()
             assert assignment is not None
             session.started(assignment.attempt_id)
+            assignments.append(assignment)
         yield f"a launch, {running} running", *costs(session.next_assignment, 1)
         yield f"a look around, {running} running", *costs(session.check_limits, 20)
         yield f"the progress, {running} running", *costs(session.progress, 20)
+
+        def all_reported(rounds: int) -> None:
+            for _ in range(rounds):
+                step = next(steps)
+                for each in assignments:
+                    session.reported(each.attempt_id, report(each, step))
+
+        all_reported(1)  # which reads the rows of each trial
+        before, rounds = statements.count, max(1, IN_TURN // len(assignments))
+        began = time.process_time()
+        seconds, count = timed(lambda: all_reported(rounds), time.perf_counter), rounds * len(assignments)
+        used = time.process_time() - began
+        sent, what = (statements.count - before) / count, f"a report of {len(assignments)} trials in turn"
+        yield what, 1e3 * used / count, sent
+        yield f"elapsed {what}, {count / seconds:.0f} a second", 1e3 * seconds / count, sent
 
 
 def resumes(
@@ -284,6 +308,16 @@ def line_of(row: dict[str, Any]) -> list[Change]:
     ]
 
 
+@contextmanager
+def delayed(url: str | None, seconds: float) -> Iterator[str | None]:
+    """Yield the URL of a database whose server answers later by some seconds."""
+    if url is None or not seconds:
+        yield url
+        return
+    with relaying(SlowProxy(make_url(url).port or 5432, seconds)) as proxy:
+        yield proxy.before(url)
+
+
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(
@@ -293,10 +327,14 @@ def main() -> None:
     parser.add_argument("--resume", type=int, metavar="REPORTS", help="resume a sweep with so many reports")
     parser.add_argument("--scheduler", default="asha", help="of the resumed sweep")
     parser.add_argument("--ledger", help="address of an empty PostgreSQL database")
+    parser.add_argument("--latency", type=float, default=0.0, help="ms by which the database answers later")
     options = parser.parse_args()
     print("| what | ms | statements |\n|---|---|---|")
-    with tempfile.TemporaryDirectory() as name:
-        folder, url, running = Path(name), options.ledger, options.running
+    with (
+        tempfile.TemporaryDirectory() as name,
+        delayed(options.ledger, options.latency / 1e3) as url,
+    ):
+        folder, running = Path(name), options.running
         table = (
             resumes(folder, url, running, options.resume, options.scheduler)
             if options.resume

@@ -405,7 +405,7 @@ def _row(
         "profile": record.profile,
         "driver": str(driver) if driver else None,
         "trials": states,
-        "waiting_for_mlflow": ledger.backlog(record.id),
+        "waiting_for_mlflow": ledger.backlog(record.id) if outline.backlog is None else outline.backlog,
         "created_at": record.created_at,
         "finished_at": record.finished_at,
         "priority_class": classes.get(record.id, "normal"),
@@ -426,7 +426,7 @@ def _figures(
     is_running: bool,
 ) -> dict[str, Any]:
     """Return best trials, cost and time left of a sweep, as values of `Status`."""
-    trials, attempts = outline
+    trials, attempts = outline.trials, outline.attempts
     now, most = ledger.now(), _most_trials(record.document)
     wanted = max(sum(states.values()), most)
     until = now if "RUNNING" in states else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -11,7 +12,14 @@ from typing import Any, TypeVar
 
 import psutil
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, DisconnectionError, OperationalError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DBAPIError,
+    DisconnectionError,
+    InvalidatePoolError,
+    OperationalError,
+)
 
 from orchestrator.errors import RECOVER, BadInput, Damaged, NoDatabase, NoSpace
 from orchestrator.ledger.prepared import command
@@ -56,6 +64,10 @@ LONGEST_RETRY_SECONDS = 5.0
 NOTIFY_SECONDS = 5.0
 """Seconds of an outage before it is reported."""
 
+IDLE_SECONDS = 1.0
+"""Idle time after which a connection to PostgreSQL is looked at before it is used."""
+
+USED_AT = "ledger_used_at"
 WRITING = "ledger_write"
 FILE_IDENTITY = "ledger_file"
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -142,7 +154,6 @@ def connect(address: URL) -> Engine:
     try:
         engine = create_engine(
             address,
-            pool_pre_ping=True,
             hide_parameters=True,
             connect_args={**SOCKET_OPTIONS, "application_name": "sweep"},
         )
@@ -151,7 +162,30 @@ def connect(address: URL) -> Engine:
         must = "needs the package psycopg"
         raise BadInput(where, must, "", "Install the extra `postgres`.") from None
     event.listen(engine, "connect", _configure_postgresql)
+    _look_at_idle_connections(engine)
     return engine
+
+
+def _look_at_idle_connections(engine: Engine) -> None:
+    """Replace the pooled connections of a lost server when one is taken that was idle for a while.
+
+    A look costs a round trip. Without one, the first statement of a transaction finds out, and
+    `with_retries` repeats the transaction.
+    """
+
+    def note(_connection: Any, record: Any) -> None:
+        record.info[USED_AT] = time.monotonic()
+
+    def look(connection: Any, record: Any, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get(USED_AT, math.inf) <= IDLE_SECONDS:  # or it is new
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise InvalidatePoolError("the server is lost") from error
+
+    event.listen(engine, "checkin", note)
+    event.listen(engine, "checkout", look)
 
 
 def _leave_replaced_files(engine: Engine, file: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,7 +17,6 @@ from sqlalchemy import (
     Connection,
     Engine,
     Executable,
-    Row,
     Select,
     bindparam,
     func,
@@ -241,20 +243,26 @@ class Ledger:
         return list(map(AttemptOutline._make, self._read(_ATTEMPT_OUTLINES, sweep_id=sweep_id)))
 
     def outlines(self, sweep_ids: Sequence[str]) -> dict[str, SweepOutline]:
-        """Return the outlines of several sweeps by ID, in two queries; see `trial_outlines`."""
+        """Return the outlines of several sweeps by ID, in five queries; see `trial_outlines`."""
         trials: dict[str, list[TrialOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
         attempts: dict[str, list[AttemptOutline]] = {sweep_id: [] for sweep_id in sweep_ids}
+        backlog: Counter[str] = Counter()
 
-        def read(connection: Connection) -> list[Sequence[Row[Any]]]:
-            queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS), {"sweep_ids": sweep_ids}
+        def read(connection: Connection) -> list[Sequence[Sequence[Any]]]:
+            queries, values = (_TRIALS_OF_SWEEPS, _ATTEMPTS_OF_SWEEPS, *_BACKLOGS), {"sweep_ids": sweep_ids}
             return [connection.execute(query, values).all() for query in queries]
 
-        of_trials, of_attempts = self.query(read)
+        of_trials, of_attempts, *waiting = self.query(read)
         for row in of_trials:
             trials[row[0]].append(TrialOutline._make(row[1:]))
         for row in of_attempts:
             attempts[row[0]].append(AttemptOutline._make(row[1:]))
-        return {sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id]) for sweep_id in sweep_ids}
+        for sweep_id, count in chain.from_iterable(waiting):
+            backlog[sweep_id] += count
+        return {
+            sweep_id: SweepOutline(trials[sweep_id], attempts[sweep_id], backlog[sweep_id])
+            for sweep_id in sweep_ids
+        }
 
     def states(self, sweep_id: str) -> dict[str, int]:
         """Return the number of search trials of a sweep by state, without reading the trials."""
@@ -347,15 +355,15 @@ class Ledger:
 
     def checkpoints(self, sweep_id: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a sweep by trial, the newest of a trial first."""
-        return self._all(CHECKPOINTS, _CHECKPOINTS, sweep_id=sweep_id)
+        return self._checkpoints(_CHECKPOINTS, _REPORTS_OF_CHECKPOINTS, sweep_id=sweep_id)
 
     def trial_checkpoints(self, trial_key: str) -> list[CheckpointRecord]:
         """Return the checkpoints of a trial, the newest first."""
-        return self._all(CHECKPOINTS, _TRIAL_CHECKPOINTS, trial_key=trial_key)
+        return self._checkpoints(_TRIAL_CHECKPOINTS, _REPORTS_OF_TRIAL_CHECKPOINTS, trial_key=trial_key)
 
     def best_of_unfinished(self, sweep_id: str) -> list[CheckpointRecord]:
         """Return the newest checkpoint of kind `best` of each unfinished search trial that has one."""
-        newest_first = self._all(CHECKPOINTS, _BEST_OF_UNFINISHED, sweep_id=sweep_id)
+        newest_first = self._checkpoints(_BEST_OF_UNFINISHED, _REPORTS_OF_UNFINISHED, sweep_id=sweep_id)
         return list({row.trial_key: row for row in reversed(newest_first)}.values())
 
     def evaluations(self, sweep_id: str) -> list[EvaluationRecord]:
@@ -415,6 +423,17 @@ class Ledger:
         """Return the number of undelivered reports, events and notes."""
         [(count,)] = self._read(_BACKLOG, sweep_id=sweep_id)
         return int(count)
+
+    def _checkpoints(self, query: Select[Any], reports: Select[Any], **values: Any) -> list[CheckpointRecord]:
+        """Return checkpoints, those whose rows have no metrics with the ones of the report of their step."""
+        rows = self._all(CHECKPOINTS, query, **values)
+        if all(row.metrics for row in rows):
+            return rows
+        reported = {(row.trial_key, row.step): row.metrics for row in self._all(REPORTS, reports, **values)}
+        return [
+            row if row.metrics else replace(row, metrics=reported.get((row.trial_key, row.step), {}))
+            for row in rows
+        ]
 
     def _one(self, codec: Codec[Record], query: Select[Any], **values: Any) -> Record | None:
         return next(iter(self._all(codec, query, **values)), None)
@@ -732,6 +751,17 @@ _BEST_OF_UNFINISHED = (
     )
     .order_by(CHECKPOINT.c.trial_key, CHECKPOINT.c.step.desc())
 )
+
+
+def _reports_at(checkpoints: Select[Any]) -> Select[Any]:
+    """Return the query for the reports of the steps of some checkpoints."""
+    steps = checkpoints.with_only_columns(CHECKPOINT.c.trial_key, CHECKPOINT.c.step).order_by(None)
+    return select(*REPORT.columns).where(tuple_(REPORT.c.trial_key, REPORT.c.step).in_(steps))
+
+
+_REPORTS_OF_CHECKPOINTS = _reports_at(_CHECKPOINTS)
+_REPORTS_OF_TRIAL_CHECKPOINTS = _reports_at(_TRIAL_CHECKPOINTS)
+_REPORTS_OF_UNFINISHED = _reports_at(_BEST_OF_UNFINISHED)
 _EVALUATIONS = (
     select(*EVALUATION.columns).where(_of_its_trials(EVALUATION.c.trial_key)).order_by(EVALUATION.c.at)
 )
@@ -752,16 +782,20 @@ _PENDING_REPORTS = (
     .order_by(TRIAL.c.role, TRIAL.c.number, REPORT.c.at)  # as an index does: many reports of few runs
     .limit(bindparam("limit"))
 )
-_BACKLOG = select(
-    select(func.count()).where(_UNDELIVERED).scalar_subquery()
-    + select(func.count())
-    .select_from(UNDELIVERED_REPORT)
-    .where(TRIAL.c.sweep_id == _OF_SWEEP)
-    .scalar_subquery()
-    + select(func.count())
-    .where(NOTE.c.sweep_id == _OF_SWEEP, NOTE.c.delivered < NOTE.c.revision)
-    .scalar_subquery()
+_WAITING = (  # what MLflow lacks, by sweep
+    (select(OUTBOX.c.sweep_id, func.count()).where(~OUTBOX.c.delivered), OUTBOX.c.sweep_id),
+    (select(TRIAL.c.sweep_id, func.count()).select_from(UNDELIVERED_REPORT), TRIAL.c.sweep_id),
+    (select(NOTE.c.sweep_id, func.count()).where(NOTE.c.delivered < NOTE.c.revision), NOTE.c.sweep_id),
 )
+_BACKLOGS = [
+    counts.where(sweep_id.in_(bindparam("sweep_ids", expanding=True))).group_by(sweep_id)
+    for counts, sweep_id in _WAITING
+]
+_EVENTS_LEFT, _REPORTS_LEFT, _NOTES_LEFT = (
+    counts.with_only_columns(func.count()).where(sweep_id == _OF_SWEEP).scalar_subquery()
+    for counts, sweep_id in _WAITING
+)
+_BACKLOG = select(_EVENTS_LEFT + _REPORTS_LEFT + _NOTES_LEFT)
 _TAGS_OF_RUN = (
     select(*OUTBOX.columns)
     .where(

@@ -205,7 +205,6 @@ class SessionCallback(Callback):
         """Report the end of an attempt whose process lives."""
         self._engines.release(trial.trial_id)
         session_of(self._sweep_id).completed(trial.trial_id)
-        ray_private.forget_statistics(trial)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Report an attempt whose process has died."""
@@ -221,7 +220,6 @@ class SessionCallback(Callback):
             cause = self._engines.cause_of_lost_worker(trial.trial_id, again=again)
         self._engines.release(trial.trial_id)
         session.failed(trial.trial_id, cause, message)
-        ray_private.forget_statistics(trial)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
         """Tick, and kill silent attempts."""

@@ -515,6 +515,18 @@ def count_no_callbacks() -> None:
     usage.tag_callbacks = lambda callbacks: False
 
 
+# ------------------------------------------------------------------ Tune's statistics
+# Tune keeps running averages of each number in a report. They take 40 KiB per attempt until the end of the
+# sweep, as much in Tune's state file, and time at each report. The ledger has every report.
+
+
+def keep_no_statistics() -> None:
+    """Disable Tune's running averages of metrics."""
+    from ray.tune.trainable.metadata import _TrainingRunMetadata  # imports Tune
+
+    _TrainingRunMetadata.update_metric = lambda self, metric, value, step=1: None  # type: ignore[method-assign]
+
+
 # ------------------------------------------------------------------ Tune's runtime environment
 # Tune starts workers with the driver's keys of an S3 store in their environment, which every process of the
 # user and everybody with access to the cluster can read.
@@ -623,14 +635,6 @@ def end_of(log: str) -> str:
     end = next(dumps, len(lines))
     fatal = [line for line in lines[end:] if line.startswith(_FATAL)]
     return "; ".join(line[:_SHOWN] for line in [*lines[:end][-1:], *fatal[:1]])
-
-
-def forget_statistics(trial: Trial) -> None:
-    """Drop the running averages that Tune keeps of each metric of an ended attempt.
-
-    They take 40 KiB per attempt, and as much again in Tune's state file. The ledger has every report.
-    """
-    trial.run_metadata.metric_analysis, trial.run_metadata.metric_n_steps = {}, {}
 
 
 def actor_of(trial: Trial) -> Any:

@@ -74,6 +74,7 @@ def run(
             ray_private.publish_stop(channel, asked)
 
     ray_private.count_no_callbacks()
+    ray_private.keep_no_statistics()
     ray_private.withhold_keys()
     ray_private.withdraw_stop(channel)
     trials = session.ledger.trials(sweep_id)

@@ -85,6 +85,11 @@ class Worker(tune.Trainable):
         node = outcome.node or socket.gethostname()
         return replace(outcome, node=node, loan=self.loan).to_result()
 
+    def get_auto_filled_metrics(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Return what Tune adds to a report, without the assignment, which is larger than the report."""
+        filled = super().get_auto_filled_metrics(*arguments, **options)
+        return {name: value for name, value in filled.items() if name != "config"}
+
     def _others(self) -> RankActors | None:
         several = self._assignment.nodes > 1
         return RankActors(self._assignment, self._environment) if several else None

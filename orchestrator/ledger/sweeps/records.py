@@ -263,10 +263,17 @@ class AttemptOutline(NamedTuple):
 
 
 class SweepOutline(NamedTuple):
-    """Outlines of the trials of a sweep, as `Ledger.trials` orders them, and of their attempts."""
+    """Outlines of the trials of a sweep, as `Ledger.trials` orders them, and of their attempts.
+
+    Attributes:
+        trials: The trials.
+        attempts: Their attempts, in any order.
+        backlog: Number of records that MLflow lacks, if it has been read.
+    """
 
     trials: Sequence[TrialOutline]
     attempts: Sequence[AttemptOutline]
+    backlog: int | None = None
 
 
 AnyTrial = TrialRecord | TrialOutline
@@ -300,7 +307,11 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A verified checkpoint folder on disk. Kind `pinned` is never superseded."""
+    """A verified checkpoint folder on disk. Kind `pinned` is never superseded.
+
+    The row of a checkpoint leaves its metrics out if the report of its step has them, and the ledger returns
+    the checkpoint with those of the report.
+    """
 
     trial_key: str
     step: int

@@ -624,7 +624,9 @@ class SweepWriter:
         if (attempt.node, attempt.outage_seconds) != (node, outage_seconds):
             attempt = tx.change(ATTEMPTS, attempt, node=node, outage_seconds=outage_seconds)
         # No report of a trial is beyond its step, so one that is need not be searched for.
-        if report.step > trial.step or tx.find(REPORTS, report.trial_key, report.step) is None:
+        same = None if report.step > trial.step else tx.find(REPORTS, report.trial_key, report.step)
+        if same is None:
+            same = report
             reported_at = report.at if report.metrics else trial.reported_at
             trial = tx.change(TRIALS, trial, step=max(trial.step, report.step), reported_at=reported_at)
             if report.metrics:  # a checkpoint between two reports has none
@@ -634,7 +636,12 @@ class SweepWriter:
             return (), _Held(trial, attempt, before, tx.left(*_HELD))
         if before is None:
             before = _checkpoints_of(tx, trial.key)
-        unused, kept = _supersede(tx, trial, before, checkpoints, stored, report.at)
+        # A step that is reported again may have other metrics, which its checkpoint alone then has.
+        saved = [
+            replace(row, metrics={}) if (row.step, row.metrics) == (same.step, same.metrics) else row
+            for row in checkpoints
+        ]
+        unused, kept = _supersede(tx, trial, before, saved, stored, report.at)
         return unused, _Held(trial, attempt, kept, tx.left(*_HELD))
 
     @_transaction(lambda unused: unused is not None)

@@ -49,6 +49,13 @@ def test_a_verb_that_reads_a_ledger_imports_nothing_slow(tmp_path: Path) -> None
     assert imported(commands, SLOW, tmp_path) == [f"{command} 0 |" for command in commands]
 
 
+def test_json_for_a_program_imports_no_rich(tmp_path: Path) -> None:
+    """Colours of a long list take seconds, and a pipe shows none."""
+    sweeps.filled(tmp_path / "mlruns")
+    commands = ["list --json", "status --json"]
+    assert imported(commands, ("rich",), tmp_path) == [f"{command} 0 |" for command in commands]
+
+
 VENDORS = ("psutil", "sqlalchemy", "typer")
 FOLDERS = ("api", "cli", "client", "driver", "ledger", "report", "service", "session", "sharing", "storage")
 

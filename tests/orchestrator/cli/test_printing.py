@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
+import sys
 
 import pytest
 from rich.console import Console
 
-from orchestrator.cli.printing import print_sweeps
+from orchestrator.cli.printing import print_json, print_sweeps
 from orchestrator.client.statuses import Status
 from orchestrator.ledger.sweeps.standing import BestTrial, TimeLeft
 from tests.orchestrator.client.examples import listed
@@ -78,3 +80,17 @@ def test_a_program_reads_a_sweep_a_line() -> None:
 def test_sweeps_without_owners_have_no_empty_column() -> None:
     [heading] = printed([], terminal=True)
     assert heading.split() == ["sweep", "state", "trials", "started"]
+
+
+def test_json_is_the_same_on_a_terminal_and_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = {"name": "caf\u00e9 \x1b[31m\u202e\x7f\n", "empty": {}, "values": [1, 0.5, None, True], "no": []}
+    print_json(value)
+    piped = capsys.readouterr().out
+    assert json.loads(piped) == value
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    print_json({**value, "name": "caf\u00e9 \x1b[31m\u202e\n"})
+    assert capsys.readouterr().out == piped.replace("\\u007f", "")

@@ -21,6 +21,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
+from ray.tune.trainable import metadata
 
 from orchestrator.schedule import ray_private
 from orchestrator.schedule.environment import KEYS_OF_STORE, METRICS_OFF
@@ -185,15 +186,19 @@ def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.
     assert ray_private.last_words("\tpid: 7\n\tip: 192.0.2.1\n") == named
 
 
-def test_the_statistics_of_an_ended_attempt_are_dropped() -> None:
-    """Tune would keep them until the end of the sweep."""
-    trial = Trial("anything", stub=True)
-    trial.run_metadata.last_result = {f"metric/{number}": 0.5 for number in range(10)}
-    for name, value in trial.run_metadata.last_result.items():
-        trial.run_metadata.update_metric(name, value)
-    before = len(trial.run_metadata.get_json_state())
-    ray_private.forget_statistics(trial)
-    assert len(trial.run_metadata.get_json_state()) < before / 3
+def test_tune_keeps_no_statistics_of_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would grow with the trials until the end of the sweep."""
+    trial, report = Trial("anything", stub=True), {f"metric/{number}": 0.5 for number in range(10)}
+    monkeypatch.setattr(
+        metadata._TrainingRunMetadata, "update_metric", metadata._TrainingRunMetadata.update_metric
+    )
+    trial.update_last_result(dict(report))
+    assert trial.run_metadata.metric_analysis.keys() == report.keys()
+    again = Trial("anything", stub=True)
+    ray_private.keep_no_statistics()
+    again.update_last_result(dict(report))
+    assert again.last_result == report
+    assert (again.run_metadata.metric_analysis, again.run_metadata.metric_n_steps) == ({}, {})
 
 
 def test_tune_still_has_the_method_that_ends_idle_actors() -> None:

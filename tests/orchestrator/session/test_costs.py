@@ -191,7 +191,7 @@ def reporting(sessions: Sessions) -> Callable[[int], None]:
     return report
 
 
-def test_a_report_makes_three_round_trips_to_a_server(
+def test_a_report_makes_two_round_trips_to_a_server(
     tmp_path: Path, postgres_server: Server, postgres_url: str
 ) -> None:
     """From a worker's outcome to the committed rows, without the look at the limits that follows."""
