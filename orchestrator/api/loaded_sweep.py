@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.accounts import Account
+from orchestrator.api.known_sources import check_read, with_known_results
 from orchestrator.api.status import overview
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.names import one_of
@@ -33,6 +34,7 @@ from orchestrator.ledger.sweeps.index import differences, known_sweeps
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP, SweepRecord, TrialRecord
 from orchestrator.machines.hardware import Hardware, Node, detect, fitting, require_gpu_jax
 from orchestrator.report.history import History, read
+from orchestrator.service import notice_list
 from trainables.cost import Cost
 from trainables.data.task import Signature, Source, completed
 from trainables.tasks import TASKS
@@ -158,11 +160,8 @@ class LoadedSweep:
                 mistake.more = (*mistake.more, *_mistakes_of_code(mistake.repaired))
                 raise
             if sources:
-                specification = _with_known_results(specification, Path(path).parent)
-        if specification.known:
-            from orchestrator.api.known_sources import check_read
-
-            check_read(specification)
+                specification = with_known_results(specification, Path(path).parent)
+        check_read(specification)
         request = _Request(profile == "auto", new, hardware)
         is_given = any(override.strip().startswith("budget") for override in overrides)
         return cls._of(specification, Workspace.at(root, data), request, budget_is_given=is_given)
@@ -196,7 +195,7 @@ class LoadedSweep:
         """
         chosen, gpus = _profile(profile, hardware)
         specification = from_dict(document, name=name, profile=chosen, gpus=gpus)
-        specification = _with_known_results(specification, Path())
+        specification = with_known_results(specification, Path())
         request = _Request(profile == "auto", new, hardware)
         return cls._of(specification, Workspace.at(root, data), request)
 
@@ -332,11 +331,6 @@ class LoadedSweep:
 
     def _unheard(self, owner: str | None) -> tuple[str, ...]:
         """Return a sentence about the targets of `notify` that the owner has not set, if there are any."""
-        if not self.specification.notify:
-            return ()
-        # Few files name targets, and mail and HTTP take a while to import.
-        from orchestrator.service import notice_list
-
         named, variables = owner or admission.current_owner(), {} if owner else os.environ
         own = notice_list.targets(self.workspace.paths.notices).get(named, [])
         _, unknown = notice_list.of_file(self.specification.notify, own, variables)
@@ -600,15 +594,6 @@ def _profile(profile: str | None, hardware: Hardware | None) -> tuple[str | None
     if profile == "auto" and preflight.cluster_address() is not None:
         return None, 0
     return profile, detect().gpus
-
-
-def _with_known_results(sweep: SweepConfig, folder: Path) -> SweepConfig:
-    """Return a sweep with the results of its known sources, most often none, as `with_known_results` does."""
-    if not sweep.known:
-        return sweep
-    from orchestrator.api.known_sources import with_known_results
-
-    return with_known_results(sweep, folder)
 
 
 def _at_once(sweep: SweepConfig, hardware: Hardware) -> int:

@@ -187,7 +187,7 @@ from orchestrator.schedule import cluster
 with cluster.connected(Hardware(cpus=2, gpus=0)):
     time.sleep(5)
     for process in psutil.Process(running(runtime_folder()).pid).children(recursive=True):
-        print(*process.cmdline())
+        print(*process.cmdline()[:2])
 """
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder / "unused")], capture_output=True, text=True, check=True
