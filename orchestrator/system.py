@@ -21,6 +21,8 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
+import psutil
+
 from orchestrator.errors import BadInput
 
 DETACHED = "SWEEP_DETACHED"
@@ -226,8 +228,6 @@ class System:
     def _start_by_clock(self, pid: int) -> int | None:
         if sys.platform == "linux":
             return None
-        import psutil  # Linux does without
-
         try:
             return round(psutil.Process(pid).create_time() * 1000)
         except psutil.NoSuchProcess:
