@@ -172,8 +172,9 @@ def sweep(
         "JAX_PLATFORMS": "cpu",
     }
     places = ["--root", str(folder / "mlruns"), "--data", str(compilations.parent / "data")]
-    command = [sys.executable, "-m", "orchestrator.sweep", str(file), *places, "--here", "--set"]
-    return measured([*command, f"budget.trials={trials}"], variables, folder / "mlruns" / "sweeps.db", tree)
+    options = [*places, "--here", "--set", f"budget.trials={trials}"]
+    command = [sys.executable, "-m", "orchestrator.sweep", str(file), *options]
+    return measured(command, variables, folder / "mlruns" / "sweeps.db", tree)
 
 
 def bare(folder: Path) -> Run:
