@@ -117,26 +117,6 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
         assert finish(service)[0] == Exit.COMPLETE
 
 
-def test_a_sweep_without_a_service_evaluates_where_it_has_trained_with_the_same_bits(
-    commands: Commands, temporary: Path
-) -> None:
-    """The process that has trained is still there when the sweep has ended, and ends by itself."""
-    one = [*SMALL, "--set", "budget.trials=1", "--here"]
-    found: list[list[Any]] = []
-    with own_ray(temporary) as variables:
-        for seconds in ("0", ""):
-            root = commands.folder / f"kept-{seconds}"
-            code, printed = commands.run(*one, **variables, SWEEP_ROOT=str(root), SWEEP_WARM=seconds)
-            assert code == Exit.COMPLETE, printed
-            with closing(Ledger.open(f"sqlite:///{root}/sweeps.db")) as ledger:
-                [sweep] = ledger.sweeps()
-            [worker] = workers(root, sweep.id)
-            assert psutil.pid_exists(worker) == (not seconds)
-            found.append(results(root, sweep.id))
-        wait_for(lambda: not psutil.pid_exists(worker))
-    assert found[0] == found[1]
-
-
 @pytest.mark.parametrize("gpu", ["1/2", "1"])
 def test_the_process_of_a_gpu_serves_the_next_sweep_with_the_same_bits_and_ends_with_a_killed_driver(
     commands: Commands, temporary: Path, gpu: str
