@@ -1,6 +1,7 @@
 """Cold start of a tiny sweep, beside bare Ray that starts and ends, and its processes as a picture.
 
     python -m benchmarks.cold_start [--times 5] [--empty] [--function] [--against TREE] [--picture FILE.svg]
+    python -m benchmarks.cold_start --dry-run              one trial of the function, once
 
 The network of `benchmarks.warm`: 8 trials of 400 steps, two at a time, from the command to its exit, with a
 Ray of its own, the report, the evaluation on test and the delivery to MLflow. Bare Ray is a process that
@@ -155,7 +156,9 @@ def named(words: Sequence[str]) -> str:
     return Path(script.split(" ")[0]).name
 
 
-def sweep(compilations: Path, folder: Path, tree: Path = ROOT, *, is_function: bool = False) -> Run:
+def sweep(
+    compilations: Path, folder: Path, tree: Path = ROOT, *, is_function: bool = False, trials: int = 8
+) -> Run:
     """Run the tiny sweep of a checkout in an empty folder; compiled programs come from another."""
     folder.mkdir()
     file = folder / "tiny.yaml"
@@ -169,7 +172,8 @@ def sweep(compilations: Path, folder: Path, tree: Path = ROOT, *, is_function: b
         "JAX_PLATFORMS": "cpu",
     }
     places = ["--root", str(folder / "mlruns"), "--data", str(compilations.parent / "data")]
-    command = [sys.executable, "-m", "orchestrator.sweep", str(file), *places, "--here"]
+    options = [*places, "--here", "--set", f"budget.trials={trials}"]
+    command = [sys.executable, "-m", "orchestrator.sweep", str(file), *options]
     return measured(command, variables, folder / "mlruns" / "sweeps.db", tree)
 
 
@@ -237,7 +241,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--function", action="store_true", help="sweep a function instead of a network")
     parser.add_argument("--against", type=Path, help="another checkout, to compare with")
     parser.add_argument("--picture", type=Path, help="file for the timeline of the last run")
+    parser.add_argument("--dry-run", action="store_true", help="the smallest run of everything")
     options = parser.parse_args(arguments)
+    if options.dry_run:
+        options.times, options.function = 1, True
+    trials = 1 if options.dry_run else 8
     trees = {"tiny sweep": ROOT, **({str(options.against): options.against} if options.against else {})}
     runs: dict[str, list[Run]] = {"bare Ray": [], **{name: [] for name in trees}}
     with tempfile.TemporaryDirectory(prefix="cold-") as place:
@@ -249,7 +257,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for index, (name, tree) in enumerate(trees.items()):
                 kept = folder / (f"kept-{number}-{index}" if options.empty else "kept")
                 runs[name].append(
-                    sweep(kept, folder / f"{number}-{index}", tree, is_function=options.function)
+                    sweep(
+                        kept,
+                        folder / f"{number}-{index}",
+                        tree,
+                        is_function=options.function,
+                        trials=trials,
+                    )
                 )
             print(
                 {name: f"{each[-1].wall:.1f} ({each[-1].cpu:.1f})" for name, each in runs.items()}, flush=True

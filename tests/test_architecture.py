@@ -40,6 +40,7 @@ DOORS = {
 }
 RAY_PRIVATE = "orchestrator/schedule/ray_private.py"
 HIDDEN = {
+    "orchestrator/api/known_sources.py",
     "orchestrator/api/loaded_sweep.py",
     "orchestrator/api/planning.py",
     "orchestrator/api/trial.py",

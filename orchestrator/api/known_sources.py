@@ -11,7 +11,6 @@ from orchestrator.config.sweep_config import KnownResults, SweepConfig
 from orchestrator.errors import BadInput
 from orchestrator.process_secrets import redacted
 from orchestrator.storage.paths import sqlite_url
-from orchestrator.study.known_results import rows_of_csv, rows_of_study
 from orchestrator.tracking.known_runs import rows_of_experiment
 
 OPTUNA, MLFLOW = "optuna://", "mlflow://"
@@ -60,6 +59,9 @@ def _read(sweep: SweepConfig, known: KnownResults, folder: Path) -> KnownResults
 
 
 def _rows(sweep: SweepConfig, source: str, folder: Path) -> list[dict[str, Any]]:
+    # With the readers of studies, which few files need.
+    from orchestrator.study.known_results import rows_of_csv, rows_of_study
+
     if not source.startswith((OPTUNA, MLFLOW)):
         return rows_of_csv(folder / source)
     address, _, name = source.partition("://")[2].partition("#")

@@ -33,9 +33,8 @@ from orchestrator.client.protocol import URL, Backend
 from orchestrator.client.statuses import DetailedStatus
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Run
-from orchestrator.driver.detached import DEADLINE_SECONDS, TRACKING_SECONDS
+from orchestrator.driver.detached import DEADLINE_SECONDS, NOTIFY, TRACKING_SECONDS
 from orchestrator.driver.log import Observer
-from orchestrator.driver.notifications import NOTIFY
 from orchestrator.driver.run import drive
 from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of

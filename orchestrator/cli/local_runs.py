@@ -24,8 +24,9 @@ from orchestrator.cli import live_view
 from orchestrator.cli.printing import print_warnings, submitted
 from orchestrator.cli.run_options import RunOptions
 from orchestrator.driver import submitted_sweep
+from orchestrator.driver.detached import NOTIFY
 from orchestrator.driver.log import Observer
-from orchestrator.driver.notifications import NOTIFY, run_notified
+from orchestrator.driver.notifications import run_notified
 from orchestrator.errors import BadInput, Exit
 from orchestrator.output import Console, write
 

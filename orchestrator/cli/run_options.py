@@ -12,8 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from orchestrator.cli.options import EXECUTION, Data, Plain, Root, TrackingPatience
-from orchestrator.driver.detached import DEADLINE_SECONDS, DETACH, TRACKING_SECONDS
-from orchestrator.driver.notifications import NOTIFY
+from orchestrator.driver.detached import DEADLINE_SECONDS, DETACH, NOTIFY, TRACKING_SECONDS
 from orchestrator.storage.paths import DEFAULT_DATA, DEFAULT_ROOT
 
 File = Annotated[

@@ -18,6 +18,9 @@ from orchestrator.system import DETACHED, lower_session
 DETACH = "SWEEP_DETACH"
 """Environment variable: if set, commands that run a sweep start a detached driver and follow it."""
 
+NOTIFY = "SWEEP_NOTIFY"
+"""Environment variable: default of `--notify`."""
+
 DEADLINE_SECONDS = 600.0
 """Default of `--deadline`: longest time without progress or report of a running attempt."""
 

@@ -37,12 +37,12 @@ from orchestrator.ledger.sweeps.records import (
 )
 from orchestrator.ledger.sweeps.selection import ranked, violations_of
 from orchestrator.machines.head import Head
-from orchestrator.machines.idle_timeout import warm_seconds
 from orchestrator.process_secrets import redacted
 from orchestrator.schedule import cluster, orphaned_actors, sent_code, tuner
 from orchestrator.schedule.engines import BorrowedEngine, EnginePool, Engines
 from orchestrator.schedule.resources import AvailableResources
 from orchestrator.schedule.shares import ClusterShare
+from orchestrator.schedule.warm_pool import idle_seconds
 from orchestrator.session.limits import Stop
 from orchestrator.session.outages import Outages, probes_of
 from orchestrator.session.session import Session
@@ -323,7 +323,8 @@ def count_work(leased: LeasedSweep, signature: Signature) -> Callable[[], None]:
 
     # New processes compile side by side. A warm one is quick, and better left to the evaluation, which it
     # has compiled already.
-    found = count if warm_seconds(0.0) else _begun(count)
+    keeps = idle_seconds(leased.sweep.resources.gpu, leased.sweep.trainable) > 0
+    found = count if keeps else _begun(count)
     return partial(_record_work, leased, choices, known, names, found)
 
 

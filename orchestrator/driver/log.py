@@ -44,7 +44,7 @@ class Observer:
 
 @dataclass
 class Display(Observer):
-    """Prints the messages of one sweep, and its progress every 30 s and at the end.
+    """Prints the messages of one sweep, and its progress every 30 s, at its first value and at its end.
 
     Attributes:
         console: Console to print to.
@@ -57,6 +57,7 @@ class Display(Observer):
     quiet: bool = False
     _printed_at: float = field(default=-_LINE_EVERY_SECONDS)
     _printed: str = ""
+    _has_value: bool = False
 
     def say(self, line: str) -> None:
         """Print a message."""
@@ -64,17 +65,19 @@ class Display(Observer):
 
     def loading(self, what: str, done: int, total: int) -> None:
         """Print the progress of preparing the data set."""
-        self._draw(f"{what}: {done:,} of {total:,}", settled=done >= total)
+        self._draw(f"{what}: {done:,} of {total:,}", at_once=done >= total)
 
     def show(self, progress: Progress) -> None:
         """Print the progress of the sweep."""
-        self._draw(describe(progress, self.metric), settled=progress.settled >= progress.wanted)
+        is_first = progress.best_value is not None and not self._has_value
+        self._has_value = self._has_value or is_first
+        self._draw(describe(progress, self.metric), at_once=is_first or progress.settled >= progress.wanted)
 
-    def _draw(self, line: str, *, settled: bool) -> None:
+    def _draw(self, line: str, *, at_once: bool) -> None:
         if self.quiet:
             return
         now = time.monotonic()
-        if line != self._printed and (settled or now - self._printed_at >= _LINE_EVERY_SECONDS):
+        if line != self._printed and (at_once or now - self._printed_at >= _LINE_EVERY_SECONDS):
             self.say(line)
             self._printed_at, self._printed = now, line
 

@@ -16,9 +16,6 @@ from orchestrator.driver.notice_targets import Message, sender
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.session.board import Progress
 
-NOTIFY = "SWEEP_NOTIFY"
-"""Environment variable: default of `--notify`."""
-
 LAST_SECONDS = 15.0
 """Longest wait for a slow target at the end of a run."""
 

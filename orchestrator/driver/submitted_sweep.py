@@ -15,8 +15,9 @@ from orchestrator.config import from_document
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.driver import preflight, run
 from orchestrator.driver.admission import RETRY_FAILED, Run, current_owner, with_id
+from orchestrator.driver.detached import NOTIFY
 from orchestrator.driver.log import Display, Observer, StructuredLog, profile_note
-from orchestrator.driver.notifications import NOTIFY, run_notified
+from orchestrator.driver.notifications import run_notified
 from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
 from orchestrator.json_log import LogLine

@@ -16,7 +16,11 @@ SERVICE = "SWEEP_WARM_SERVICE"
 """Environment variable: service of a driver, as `Holder.write` returns it. Idle engines end with it."""
 
 WARM_SECONDS = 300.0
-"""Idle timeout that the service sets; without a service, no process is kept warm by default."""
+"""Idle timeout that the service sets."""
+
+OWN_SECONDS = 20.0
+"""Idle timeout of workers on processors without a service: until the end of their sweep, which evaluates its
+best trial in the process that has compiled it. A new process takes as long as dozens of steps for that."""
 
 RESERVE = 0.1
 """Share of free memory below which warm processes exit."""

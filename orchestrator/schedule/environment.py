@@ -69,6 +69,11 @@ END_AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
 """Undocumented setting: on SIGTERM, a head does not wait 30 s for requests to Ray Serve."""
 
 
+NO_SPARE_WORKERS = {"RAY_prestart_worker_first_driver": "0"}
+"""Undocumented setting: a head starts no workers before one is needed. Trials use none of those, and each
+takes a second of CPU (docs/benchmarks/latency.md)."""
+
+
 def prepare(token: Path) -> None:
     """Set this process's environment; call it before the first `import ray`, which reads some of it.
 
@@ -94,7 +99,7 @@ def of_head() -> dict[str, str]:
     Each start of a head writes a new token to the same file.
     """
     token = ensure_token(token_file(runtime_folder())).absolute()
-    return {**_settings(), **LOOPBACK, **END_AT_ONCE, "RAY_AUTH_TOKEN_PATH": str(token)}
+    return {**_settings(), **LOOPBACK, **END_AT_ONCE, **NO_SPARE_WORKERS, "RAY_AUTH_TOKEN_PATH": str(token)}
 
 
 def of_workers(gpu_share: float) -> dict[str, str | None]:

@@ -24,7 +24,7 @@ from ray.exceptions import RayError
 from orchestrator.assignment import Assignment
 from orchestrator.config.trainable import Trainable
 from orchestrator.ledger.holder import Holder
-from orchestrator.machines.idle_timeout import SERVICE, memory_is_short, warm_seconds
+from orchestrator.machines.idle_timeout import OWN_SECONDS, SERVICE, memory_is_short, warm_seconds
 from orchestrator.schedule import environment, ray_private
 from orchestrator.schedule.idle import CODE
 from orchestrator.schedule.loans import Loan
@@ -317,6 +317,20 @@ def of_this_ray(seconds: float, compilations: str, program: str = "", *, has_gpu
     return WarmPool(seconds, key, loan, actors, environment=ray_private.handed(variables), has_gpu=has_gpu)
 
 
+def idle_seconds(gpu: float, trainable: Trainable | None) -> float:
+    """Return the idle timeout in seconds of the workers of a sweep; 0 keeps none.
+
+    Without a service, a worker with a GPU is not kept, because others may wait for that GPU, nor one of a
+    function or a command, which compiles nothing.
+
+    Args:
+        gpu: Share of a GPU of a trial.
+        trainable: Trainable of the sweep; None for a network of this project.
+    """
+    is_script = trainable is not None and trainable.kind != "program"
+    return 0.0 if os.environ.get("RAY_ADDRESS") else warm_seconds(0.0 if gpu or is_script else OWN_SECONDS)
+
+
 @contextmanager
 def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> Iterator[WarmPool | None]:
     """Yield the warm workers for trials with a share of a GPU, or None if these trials use none.
@@ -325,8 +339,9 @@ def pool(gpu: float, compilations: str, trainable: Trainable | None = None) -> I
     the trial, so the worker would keep a GPU that it does not use. `trainable` is None for a network of this
     project.
     """
-    seconds, is_script = warm_seconds(0.0), trainable is not None and trainable.kind != "program"
-    if not seconds or 0 < gpu < 1 or (gpu and is_script) or os.environ.get("RAY_ADDRESS"):
+    seconds = idle_seconds(gpu, trainable)
+    is_script = trainable is not None and trainable.kind != "program"
+    if not seconds or 0 < gpu < 1 or (gpu and is_script):
         yield None
         return
     program = trainable.imported_code() if trainable else ""

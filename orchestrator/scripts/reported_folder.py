@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from trainables.checkpoint import Packing
+if TYPE_CHECKING:  # NumPy takes a tenth of a second, and most readers of a file pack nothing
+    from trainables.checkpoint import Packing
 
 MOST_ENTRIES = 100_000
 """Maximum number of files and folders in a checkpoint, whose manifest lists each of them."""

@@ -16,8 +16,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from orchestrator.driver.detached import NOTIFY
 from orchestrator.driver.notice_targets import EVENTS, NoticeSetting, check_target
-from orchestrator.driver.notifications import NOTIFY
 from orchestrator.errors import BadInput, NotFound, OverQuota
 
 MOST_TARGETS = 10

@@ -47,6 +47,16 @@ def test_a_log_file_gets_few_lines() -> None:
     assert len(out.getvalue().splitlines()) == 2
 
 
+def test_the_first_value_is_printed_at_once() -> None:
+    out = io.StringIO()
+    display = Display(Console(file=out, width=200), "val/accuracy")
+    for value in (None, None, 0.5, 0.6):
+        display.show(progress(0, best_value=value))
+    assert out.getvalue().splitlines() == [
+        describe(progress(0, best_value=value), "val/accuracy") for value in (None, 0.5)
+    ]
+
+
 def test_quiet_prints_messages_alone() -> None:
     out = io.StringIO()
     display = Display(Console(file=out, width=200), "val/accuracy", quiet=True)

@@ -195,7 +195,7 @@ def test_the_work_of_a_step_is_counted_once_and_recorded(
     assert searched.record.document == before.document
 
 
-@pytest.mark.parametrize("warm", ["0", "60"])
+@pytest.mark.parametrize("warm", ["0", "60", ""])
 def test_the_work_is_counted_beside_the_evaluation_by_new_processes_alone(
     searched: Searched, monkeypatch: pytest.MonkeyPatch, warm: str
 ) -> None:

@@ -173,6 +173,30 @@ def test_another_account_neither_reads_nor_joins_a_ray_nor_publishes_an_address(
     driver.leave()
 
 
+def test_a_head_starts_no_worker_before_one_is_needed(folder: Path) -> None:
+    """By default Ray starts one for each processor when the first driver connects, and trials use none."""
+    code = """
+import sys, time
+from pathlib import Path
+import psutil
+from orchestrator.machines.hardware import Hardware
+from orchestrator.machines.head import running, runtime_folder
+from orchestrator.schedule import environment
+environment.prepare(Path(sys.argv[1]))
+from orchestrator.schedule import cluster
+with cluster.connected(Hardware(cpus=2, gpus=0)):
+    time.sleep(5)
+    for process in psutil.Process(running(runtime_folder()).pid).children(recursive=True):
+        print(*process.cmdline()[:2])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "unused")], capture_output=True, text=True, check=True
+    )
+    started = done.stdout.splitlines()
+    assert any("raylet" in line for line in started)
+    assert [line for line in started if "ray::IDLE" in line or "default_worker" in line] == []
+
+
 def test_every_head_has_a_token_of_its_own(folder: Path) -> None:
     """Also in one process, which joins one head after the other."""
     code = """

@@ -24,7 +24,7 @@ from ray.tune.experiment import Trial
 from ray.tune.trainable import metadata
 
 from orchestrator.schedule import ray_private
-from orchestrator.schedule.environment import KEYS_OF_STORE, METRICS_OFF
+from orchestrator.schedule.environment import KEYS_OF_STORE, METRICS_OFF, NO_SPARE_WORKERS
 from orchestrator.schedule.ray_private import DEATH_PHRASES, cause_of_death
 from tests.shared_ray import own_ray
 
@@ -121,7 +121,7 @@ def test_ray_still_has_each_phrase_of_a_cause(phrase: str) -> None:
     assert phrase.encode() in texts()
 
 
-@pytest.mark.parametrize("name", METRICS_OFF)
+@pytest.mark.parametrize("name", [*METRICS_OFF, *NO_SPARE_WORKERS])
 def test_ray_still_has_each_undocumented_variable(name: str) -> None:
     settings = ("autoscaler/_private/constants.py", "dashboard/consts.py")
     constants = b"".join((INSTALLED / file).read_bytes() for file in settings)

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.config.trainable import Trainable
-from orchestrator.machines.idle_timeout import WARM
+from orchestrator.machines.idle_timeout import OWN_SECONDS, WARM
 from orchestrator.schedule import environment, ray_private, warm_pool
-from orchestrator.schedule.warm_pool import pool
+from orchestrator.schedule.warm_pool import idle_seconds, pool
 
 EXPECTED = {
     "claimed by another": 0,
@@ -70,7 +70,7 @@ SCRIPT = Trainable("command", ("train",), ".")
 @pytest.mark.parametrize(
     ("variables", "gpu", "trainable"),
     [
-        ({}, 0.0, None),
+        ({}, 0.0, SCRIPT),
         ({}, 1.0, None),
         ({WARM: "9"}, 0.5, None),
         ({WARM: "9"}, 1.0, SCRIPT),
@@ -88,6 +88,19 @@ def test_no_worker_is_kept_warm_unasked_on_a_cluster_or_on_a_gpu_that_it_does_no
         monkeypatch.setenv(name, value)
     with pool(gpu, "compilations", trainable) as warm:
         assert warm is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "seconds"), [({}, OWN_SECONDS), ({WARM: "0"}, 0.0), ({"RAY_ADDRESS": "host:1"}, 0.0)]
+)
+def test_the_workers_of_a_network_stay_until_the_end_of_their_sweep_without_a_service(
+    variables: dict[str, str], seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (WARM, "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert idle_seconds(0.0, None) == seconds
 
 
 class SilentActors:
