@@ -15,7 +15,7 @@ leaves it. A process beside the first resume rewrites it, and the second one has
 
 `--deliver` fills the ledger with reports of `--running` open runs, and delivers them as a driver does, by a
 thread and a process, to an MLflow database on SQLite: first a backlog of so many points, then 2,000 points a
-second for as long as those take. MLflow's share depends on the number of points of a run in one batch.
+second for as long as those take, at most a minute. MLflow's share depends on the number of points of a run in one batch.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def deliveries(folder: Path, running: int, points: int) -> Iterator[tuple[str, .
             use = Use()
             assert shipper.drain(3600.0) == 0
             yield f"a backlog of {count:,} points", *use.of(count)
-            seconds = max(5, count // STEADY)
+            seconds = min(max(5, count // STEADY), 60)
             rows = [
                 (each + n // running, keys[n % running]) for n in range(seconds * STEADY // POINTS_A_REPORT)
             ]

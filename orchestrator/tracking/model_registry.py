@@ -257,7 +257,7 @@ def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
     if digest_of(program.get("trained", target), place) != program["code"]:
         must, remedy = (
             "is not the code that trained the best trial",
-            "Restore it, then run `recover --mlflow`.",
+            "Restore it, then run `mlflow rebuild`.",
         )
         raise Refusal(f"the code in {place}", must, "", remedy)
     module = target.partition(":")[0]
