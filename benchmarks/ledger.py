@@ -15,7 +15,8 @@ leaves it. A process beside the first resume rewrites it, and the second one has
 
 `--deliver` fills the ledger with reports of `--running` open runs, and delivers them as a driver does, by a
 thread and a process, to an MLflow database on SQLite: first a backlog of so many points, then 2,000 points a
-second for as long as those take, at most a minute. MLflow's share depends on the number of points of a run in one batch.
+second for as long as those take, at most a minute. What MLflow needs for a point depends on the number of
+points of a run in one batch.
 """
 
 from __future__ import annotations
