@@ -18,8 +18,8 @@ than the first report of most trials.
 
 With `--listen FD` the process serves the drivers of a service: each connection of a listening socket is a
 channel of its own, without the line of variables. An error then ends only its connection, after the line
-`{"error": "..."}`. The process ends once it has had no connection for `--idle` seconds, at the end of the
-service as soon as it has none.
+`{"error": "..."}`. The process ends once it has had no connection for `--idle` seconds, or has none and its
+service has ended.
 
 `batch` and `lost` of the first answer are the newest batch that MLflow has, and the number of runs that it
 has lost. Every answer names its sweep or its batch, so that it cannot be taken for another one. Runs that the
@@ -78,17 +78,24 @@ def main() -> None:
     process_secrets.begin()
     parser = argparse.ArgumentParser(prog="python -m orchestrator.tracking.deliver")
     parser.add_argument("--listen", type=int, metavar="FD", help="Descriptor of a listening socket.")
+    parser.add_argument("--service", type=int, metavar="PID", help="Service that listens too.")
     parser.add_argument("--idle", type=float, default=0.0, help="Seconds without a connection.")
     given = parser.parse_args()
     if given.listen is None:
         deliver(sys.stdin, _own_stdout())
     else:
-        listen(socket.socket(fileno=given.listen), given.idle)
+        listen(socket.socket(fileno=given.listen), given.service, given.idle)
 
 
-def listen(listener: socket.socket, idle_seconds: float) -> None:
-    """Serve each connection in a thread, until none has been open for `idle_seconds` or memory is short."""
-    service, used_at, serving = os.getppid(), time.monotonic(), list[threading.Thread]()
+def listen(listener: socket.socket, service: int, idle_seconds: float) -> None:
+    """Serve each connection in a thread, until none is open and none is expected.
+
+    Args:
+        listener: Listening socket, which the service keeps.
+        service: PID of the service, which is the parent of this process.
+        idle_seconds: Time to wait for another connection, unless the service has ended or memory is short.
+    """
+    used_at, serving = time.monotonic(), list[threading.Thread]()
     listener.settimeout(_LOOK_SECONDS)
     while True:
         with suppress(TimeoutError):

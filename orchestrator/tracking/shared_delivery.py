@@ -37,6 +37,9 @@ LOOK_SECONDS = 0.2
 SHORTEST_IDLE_SECONDS = 10.0
 """Shortest time for which the process waits for another connection."""
 
+_started: list[subprocess.Popen[bytes]] = []
+"""Processes that this one has started; the last one may serve drivers that outlive their service."""
+
 
 @contextmanager
 def shared_delivery(paths: Paths) -> Iterator[None]:
@@ -99,11 +102,12 @@ def _start_when_needed(listener: socket.socket, over: threading.Event) -> None:
 
 def _start(listener: socket.socket, warm: float) -> subprocess.Popen[bytes]:
     idle = max(warm, SHORTEST_IDLE_SECONDS)
-    arguments = ("--listen", str(listener.fileno()), "--idle", str(idle))
+    arguments = ("--listen", str(listener.fileno()), "--service", str(os.getpid()), "--idle", str(idle))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process, secrets = child.start(*arguments, pass_fds=(listener.fileno(),), **quiet)
     lower_priority(process.pid, SERVICE_NICENESS)
     assert process.stdin is not None, "it is a pipe"
     with suppress(BrokenPipeError), process.stdin:
         process.stdin.write(secrets)
+    _started.append(process)
     return process
