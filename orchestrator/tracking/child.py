@@ -19,6 +19,7 @@ from contextlib import suppress
 from typing import Any
 
 from orchestrator import process_secrets, system
+from orchestrator.provenance import code_digest
 from orchestrator.tracking import address
 
 _COMMAND = (sys.executable, "-m", "orchestrator.tracking.deliver")
@@ -41,7 +42,6 @@ class _Channel:
         os.set_blocking(to, False)
         self._received = b""
         self._unsent = b""
-        self._pid: int | None = None
 
     def ask(
         self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
@@ -69,7 +69,8 @@ class _Channel:
                 raise DeliveryError(f"the delivering process reports: {answer['error']}")
             if ALIVE not in answer:
                 return answer
-            self._pid, deadline = answer[ALIVE], time.monotonic() + seconds
+            self._progressed(answer)
+            deadline = time.monotonic() + seconds
 
     def _exchange(self) -> None:
         """Read and write once, after waiting up to 0.2 s."""
@@ -87,8 +88,11 @@ class _Channel:
             raise DeliveryError(f"the delivering process ended: {self._last_error()}")
         self._received += received or b""
 
+    def _progressed(self, sign: Mapping[str, Any]) -> None:
+        """Take a sign of progress."""
+
     def _silent(self) -> None:
-        """Act on a process that has been silent for too long; its caller ends this channel."""
+        """Act on a process that has been silent for too long; the caller ends this channel."""
 
     def _last_error(self) -> str:
         return "without an error message"
@@ -134,6 +138,7 @@ class Connection(_Channel):
 
     It stops before its next write to MLflow once the connection is closed. If it does not answer for too long
     it is killed, as a process of one's own would be; the service starts another one at the next connection.
+    It must run the code of this process.
 
     Raises:
         OSError: No service listens at the path.
@@ -149,6 +154,7 @@ class Connection(_Channel):
             raise
         super().__init__(self._socket.fileno(), self._socket.fileno())
         self._unsent = _line(destination)
+        self._pid: int | None = None
 
     def kill(self) -> None:
         """Close the connection for both sides, from any thread."""
@@ -165,6 +171,12 @@ class Connection(_Channel):
                 self._exchange()
         self._socket.close()
 
+    def _progressed(self, sign: Mapping[str, Any]) -> None:
+        self._pid = sign[ALIVE]
+        if "code" in sign and sign["code"] != code_digest():
+            _mute.add(self._path)
+            raise DeliveryError("the process that drivers share runs other code than this driver")
+
     def _silent(self) -> None:
         if self._pid is None:
             _mute.add(self._path)
@@ -180,7 +192,7 @@ ALIVE = "alive"
 """Key of a line that is no answer: a sign of progress, with the PID of the process."""
 
 _mute: set[str] = set()
-"""Paths at which the last connection was never answered."""
+"""Paths at which the last connection was never answered, or by a process with other code."""
 
 
 def delivery_to(destination: Mapping[str, Any]) -> Child | Connection:

@@ -17,7 +17,8 @@ than the first report of most trials.
 `{"alive": PID}` may come before any answer, at most every five seconds: something was written meanwhile.
 
 With `--listen FD` the process serves the drivers of a service: each connection of a listening socket is a
-channel of its own, without the line of variables. An error then ends only its connection, after the line
+channel of its own, without the line of variables; its first answer names the code of the process as `code`,
+because the driver may run other code. An error ends its connection alone, after the line
 `{"error": "..."}`. The process ends once it has had no connection for `--idle` seconds, or has none and its
 service has ended.
 
@@ -59,6 +60,7 @@ from orchestrator.ledger.sweeps.records import Event
 from orchestrator.machines.head import runtime_folder
 from orchestrator.machines.idle_timeout import memory_is_short
 from orchestrator.process_secrets import redacted
+from orchestrator.provenance import code_digest
 from orchestrator.system import System
 from orchestrator.tracking.child import ALIVE
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
@@ -95,13 +97,13 @@ def listen(listener: socket.socket, service: int, idle_seconds: float) -> None:
         service: PID of the service, which is the parent of this process.
         idle_seconds: Time to wait for another connection, unless the service has ended or memory is short.
     """
-    used_at, serving = time.monotonic(), list[threading.Thread]()
+    used_at, serving, code = time.monotonic(), list[threading.Thread](), code_digest()
     listener.settimeout(_LOOK_SECONDS)
     while True:
         with suppress(TimeoutError):
             connection, _ = listener.accept()
             connection.settimeout(None)
-            serving.append(threading.Thread(target=_serve_connection, args=(connection,), daemon=True))
+            serving.append(threading.Thread(target=_serve_connection, args=(connection, code), daemon=True))
             serving[-1].start()
         serving = [thread for thread in serving if thread.is_alive()]
         if serving:
@@ -110,10 +112,10 @@ def listen(listener: socket.socket, service: int, idle_seconds: float) -> None:
             return
 
 
-def _serve_connection(connection: socket.socket) -> None:
+def _serve_connection(connection: socket.socket, code: str) -> None:
     with connection, connection.makefile("r") as source, connection.makefile("w") as answers:
         try:
-            _answer(answers, {ALIVE: os.getpid()})
+            _answer(answers, {ALIVE: os.getpid(), "code": code})
             deliver(source, answers, partial(_check_peer, connection))
         except Exception as error:  # noqa: BLE001 - the driver reports it, and tries again
             with suppress(OSError):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -15,7 +18,8 @@ import pytest
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths
-from orchestrator.tracking import child
+from orchestrator.tracking import child, deliver
+from orchestrator.tracking.deliver import Progress, listen
 from orchestrator.tracking.shared_delivery import shared_delivery, socket_of
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import sweeps
@@ -65,6 +69,22 @@ def ended() -> Iterator[None]:
     yield
     for process in processes():
         process.kill()
+
+
+def test_the_process_ends_once_it_is_idle_or_alone_without_its_service(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        for service, idle in ((os.getppid(), 0.0), (os.getpid(), 300.0)):
+            listen(listener, service, idle)
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(tmp_path / "s"))
+            serving = threading.Thread(target=listen, args=(listener, os.getppid(), 0.0), daemon=True)
+            serving.start()
+            serving.join(3.0)
+            assert serving.is_alive()
+        serving.join(10.0)
+        assert not serving.is_alive()
 
 
 def test_two_drivers_share_a_process(roots: list[Paths]) -> None:
@@ -119,6 +139,15 @@ def test_an_error_ends_one_connection_alone(roots: list[Paths], caplog: pytest.L
         assert len(processes()) == 1
 
 
+def test_a_driver_with_other_code_starts_a_process_of_its_own(
+    roots: list[Paths], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "code_digest", lambda: "edited meanwhile")
+    with shared_delivery(roots[0]), shipping(roots[0]) as shipper:
+        assert shipper.drain(120.0) == 0
+        assert sorted("--listen" in process.cmdline() for process in processes()) == [False, True]
+
+
 def test_another_service_takes_over_once_the_first_one_has_ended(roots: list[Paths]) -> None:
     with ExitStack() as first, shared_delivery(roots[0]):
         first.enter_context(shared_delivery(roots[0]))
@@ -126,3 +155,39 @@ def test_another_service_takes_over_once_the_first_one_has_ended(roots: list[Pat
         first.close()
         with shipping(roots[0]) as shipper:
             assert shipper.drain(120.0) == 0
+
+
+def test_a_process_that_makes_progress_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of a busy machine may take longer than the longest silence."""
+    code = (
+        "import sys, time\n"
+        "for _ in range(12):\n"
+        "    print('{\"alive\": 1}', flush=True); time.sleep(0.5)\n"
+        "print('{\"batch\": 7}', flush=True); sys.stdin.read()"
+    )
+    monkeypatch.setattr(child, "_COMMAND", (sys.executable, "-c", code))
+    slow = child.delivery_to({})
+    assert slow.ask(None, 5.0, lambda: False) == {"batch": 7}
+    slow.end(10.0)
+
+
+def test_who_waits_for_a_turn_is_told_of_the_progress_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliver, "_ALIVE_SECONDS", 0.02)
+    told, writing = list[int](), Progress(lambda: None)
+
+    def wait() -> None:
+        with Progress(lambda: told.append(1)).turn():
+            pass
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    with ExitStack() as four:
+        for _ in range(4):
+            four.enter_context(writing.turn())
+        waiting.start()
+        time.sleep(0.3)
+        assert told == [], "a process that is stuck must seem so to all who wait"
+        writing.made()
+        until(lambda: bool(told))
+        assert waiting.is_alive()
+    waiting.join(10.0)
+    assert not waiting.is_alive()
