@@ -113,13 +113,17 @@ def listen(listener: socket.socket, service: int, idle_seconds: float) -> None:
 
 
 def _serve_connection(connection: socket.socket, code: str) -> None:
-    with connection, connection.makefile("r") as source, connection.makefile("w") as answers:
+    with (
+        suppress(OSError),  # the driver has gone
+        connection,
+        connection.makefile("r") as source,
+        connection.makefile("w") as answers,
+    ):
         try:
             _answer(answers, {ALIVE: os.getpid(), "code": code})
             deliver(source, answers, partial(_check_peer, connection))
         except Exception as error:  # noqa: BLE001 - the driver reports it, and tries again
-            with suppress(OSError):
-                _answer(answers, {"error": redacted(f"{type(error).__name__}: {error}")})
+            _answer(answers, {"error": redacted(f"{type(error).__name__}: {error}")})
 
 
 def _check_peer(connection: socket.socket) -> None:
