@@ -137,7 +137,7 @@ class Connection(_Channel):
     """A connection to the `deliver` process that drivers of a service share.
 
     It stops before its next write to MLflow once the connection is closed. If it does not answer for too long
-    it is killed, as a process of one's own would be; the service starts another one at the next connection.
+    it is killed, as a process of one's own would be; the service starts another one for the other drivers.
     It must run the code of this process.
 
     Raises:
@@ -178,9 +178,8 @@ class Connection(_Channel):
             raise DeliveryError("the process that drivers share runs other code than this driver")
 
     def _silent(self) -> None:
-        if self._pid is None:
-            _mute.add(self._path)
-        else:
+        _mute.add(self._path)  # a batch that takes too long must not end the process of others again
+        if self._pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._pid, signal.SIGKILL)
 
@@ -192,7 +191,7 @@ ALIVE = "alive"
 """Key of a line that is no answer: a sign of progress, with the PID of the process."""
 
 _mute: set[str] = set()
-"""Paths at which the last connection was never answered, or by a process with other code."""
+"""Paths at which the last connection was silent for too long, or met a process with other code."""
 
 
 def delivery_to(destination: Mapping[str, Any]) -> Child | Connection:

@@ -49,7 +49,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
@@ -170,23 +170,25 @@ def deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None] = 
 _turns = threading.BoundedSemaphore(4)
 """Connections that write at the same time: each takes two from MLflow's pool, which has 15."""
 
-_written = [0]
-"""Number of writes of the whole process; only differences count."""
-
 
 class Progress:
     """Tells a driver that its sweep, or the one that it waits for, is being written.
 
     Args:
         tell: Function that tells it.
+
+    Attributes:
+        written: Number of writes of the whole process, about; only differences count.
     """
+
+    written: ClassVar[int] = 0
 
     def __init__(self, tell: Callable[[], object]) -> None:
         self._tell, self._told_at = tell, time.monotonic()
 
     def made(self) -> None:
         """Note one write."""
-        _written[0] += 1
+        Progress.written += 1
         if time.monotonic() - self._told_at >= _ALIVE_SECONDS:
             self._tell()
             self._told_at = time.monotonic()
@@ -194,10 +196,10 @@ class Progress:
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Wait until few enough others write, within a `with` block; a process that is stuck is silent."""
-        before = _written[0]
+        before = self.written
         while not _turns.acquire(timeout=_ALIVE_SECONDS):
-            if _written[0] != before:
-                before = _written[0]
+            if self.written != before:
+                before = self.written
                 self._tell()
         try:
             yield
