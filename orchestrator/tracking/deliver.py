@@ -17,17 +17,17 @@ than the first report of most trials.
 `{"alive": PID}` may come before any answer, at most every five seconds: something was written meanwhile.
 
 With `--listen FD` the process serves the drivers of a service: each connection of a listening socket is a
-channel of its own, without the line of variables; its first answer names the code of the process as `code`,
-because the driver may run other code. An error ends its connection alone, after the line
-`{"error": "..."}`. The process ends once it has had no connection for `--idle` seconds, or has none and its
-service has ended.
+channel of its own, without the line of variables; its first line names the code of the process as `code`,
+because the driver may run other code. An error ends its connection alone. The process ends once it has had no
+connection for `--idle` seconds, or has none and its service has ended.
 
 `batch` and `lost` of the first answer are the newest batch that MLflow has, and the number of runs that it
 has lost. Every answer names its sweep or its batch, so that it cannot be taken for another one. Runs that the
 ledger does not know are created first. They are deleted again if the ledger refuses to record them because
 another driver has taken the lease. `until` is the end of the lease, by a clock that continues while the
-machine is suspended; nothing is written after it. Any error ends the process; the shipper then starts another
-one and sends the batch again. The end of stdin also ends the process.
+machine is suspended; nothing is written after it. Any error ends the process, after the line
+`{"error": "..."}`; the shipper then starts another one and sends the batch again. The end of stdin also ends
+the process.
 
 The process also records the load of its machine, which is that of the driver: processor, memory, disk,
 network and GPUs become `system/...` metrics of the sweep's run, with one point every 30 seconds.
@@ -119,11 +119,8 @@ def _serve_connection(connection: socket.socket, code: str) -> None:
         connection.makefile("r") as source,
         connection.makefile("w") as answers,
     ):
-        try:
-            _answer(answers, {ALIVE: os.getpid(), "code": code})
-            deliver(source, answers, partial(_check_peer, connection))
-        except Exception as error:  # noqa: BLE001 - the driver reports it, and tries again
-            _answer(answers, {"error": redacted(f"{type(error).__name__}: {error}")})
+        _answer(answers, {ALIVE: os.getpid(), "code": code})
+        deliver(source, answers, partial(_check_peer, connection))
 
 
 def _check_peer(connection: socket.socket) -> None:
@@ -134,14 +131,20 @@ def _check_peer(connection: socket.socket) -> None:
 
 
 def deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None] = lambda: None) -> None:
-    """Serve one sweep until its input ends.
+    """Serve one sweep until its input ends, or an error of which the driver is told.
 
     Args:
         source: Lines of the driver, from the destination on.
         answers: Lines for the driver.
         check_peer: Function that raises an error if the driver has gone.
     """
+    try:
+        _deliver(source, answers, check_peer)
+    except Exception as error:  # noqa: BLE001 - the driver reports it, and tries again
+        _answer(answers, {"error": redacted(f"{type(error).__name__}: {error}".partition("\n")[0])})
 
+
+def _deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None]) -> None:
     def read() -> dict[str, Any] | None:
         line = source.readline()
         return dict(json.loads(line)) if line else None

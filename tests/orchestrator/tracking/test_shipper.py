@@ -34,6 +34,7 @@ from orchestrator.ledger.sweeps.records import Event, Pending
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child, events
+from orchestrator.tracking import shipper as shipper_module
 from orchestrator.tracking.database import connect
 from orchestrator.tracking.deliver import Deadline, serve
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
@@ -356,6 +357,37 @@ def test_the_backlog_is_counted_once_however_many_batches_it_has(lease: Lease, t
     reads = [statement for statement in statements if "FROM outbox" in statement and "SELECT" in statement]
     assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 1
     assert sum("count(" in read for read in reads) == 1, "by `drain`, which returns the number"
+
+
+class Slow(Taker):
+    """Needs time for each point, and may write until its lease ends, as a process on a busy machine does."""
+
+    sizes: list[int]
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        count = sum(event["kind"] == "metrics" for event in (document or {}).get("events", ()))
+        if count:
+            self.sizes.append(count)
+            time.sleep(0.05 * min(count, 9))
+            if count > 9:
+                raise child.DeliveryError("TimeoutError: the lease of the driver may have ended")
+        return super().ask(document, seconds, cancelled)
+
+
+def test_a_batch_that_was_too_large_is_not_followed_by_another_one(
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would be lost when the lease ends that it was sent under, and be written in vain."""
+    monkeypatch.setattr(shipper_module, "BATCH_SECONDS", 0.2)
+    monkeypatch.setattr(Slow, "sizes", sizes := list[int](), raising=False)
+    shipper = _shipper(lease, tmp_path, batch=2, begin=lambda destination: Slow())
+    shipper.start()
+    assert shipper.drain(60) == 0
+    shipper.close()
+    assert sum(size > 9 for size in sizes) == 1, sizes
+    assert sum(sizes) - max(sizes) == len(lease.writer.ledger.reports(sweeps.SWEEP_ID)), "the failed one aside"
 
 
 class Stranger(Taker):
