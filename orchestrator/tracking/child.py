@@ -133,7 +133,7 @@ class Child(_Channel):
         return lines[-1] if lines else super()._last_error()
 
 
-class Connection(_Channel):
+class SharedProcess(_Channel):
     """A connection to the `deliver` process that drivers of a service share.
 
     It stops before its next write to MLflow once the connection is closed. If it does not answer for too long
@@ -194,7 +194,7 @@ _mute: set[str] = set()
 """Paths at which the last connection was silent for too long, or met a process with other code."""
 
 
-def delivery_to(destination: Mapping[str, Any]) -> Child | Connection:
+def delivery_to(destination: Mapping[str, Any]) -> Child | SharedProcess:
     """Return a channel to a process that delivers to a destination.
 
     Under a service it is the one that all its drivers share, otherwise a new one.
@@ -202,7 +202,7 @@ def delivery_to(destination: Mapping[str, Any]) -> Child | Connection:
     path = os.environ.get(SHARED)
     if path and path not in _mute:
         with suppress(OSError):  # such as that of a service that has ended
-            return Connection(path, destination)
+            return SharedProcess(path, destination)
     _mute.clear()
     return Child(destination)
 

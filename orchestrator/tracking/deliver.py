@@ -153,7 +153,7 @@ def _deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None]) 
         return
     until = Deadline(first.pop("until"), System())
     destination = Destination(**first)
-    progress = Progress(lambda: _answer(answers, {ALIVE: os.getpid()}))
+    progress = ProgressSigns(lambda: _answer(answers, {ALIVE: os.getpid()}))
 
     def may_write() -> None:
         check_peer()
@@ -174,7 +174,7 @@ _turns = threading.BoundedSemaphore(4)
 """Connections that write at the same time: each takes two from MLflow's pool, which has 15."""
 
 
-class Progress:
+class ProgressSigns:
     """Tells a driver that its sweep, or the one that it waits for, is being written.
 
     Args:
@@ -191,7 +191,7 @@ class Progress:
 
     def made(self) -> None:
         """Note one write."""
-        Progress.written += 1
+        ProgressSigns.written += 1
         if time.monotonic() - self._told_at >= _ALIVE_SECONDS:
             self._tell()
             self._told_at = time.monotonic()

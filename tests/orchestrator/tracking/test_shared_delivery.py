@@ -19,7 +19,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths
 from orchestrator.tracking import child, deliver
-from orchestrator.tracking.deliver import Progress, listen
+from orchestrator.tracking.deliver import ProgressSigns, listen
 from orchestrator.tracking.shared_delivery import shared_delivery, socket_of
 from orchestrator.tracking.shipper import Shipper, Timeouts
 from tests import sweeps
@@ -175,10 +175,10 @@ def test_a_process_that_makes_progress_is_not_silent(monkeypatch: pytest.MonkeyP
 
 def test_who_waits_for_a_turn_is_told_of_the_progress_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliver, "_ALIVE_SECONDS", 0.02)
-    told, writing = list[int](), Progress(lambda: None)
+    told, writing = list[int](), ProgressSigns(lambda: None)
 
     def wait() -> None:
-        with Progress(lambda: told.append(1)).turn():
+        with ProgressSigns(lambda: told.append(1)).turn():
             pass
 
     waiting = threading.Thread(target=wait, daemon=True)
