@@ -112,8 +112,8 @@ class Shipper:
         tracking_uri: Tracking URI of MLflow.
         artifact_root: Root of the artifacts of a new experiment, or None to let a server choose it.
         pace: Timeouts.
-        batch: Largest number of events of a batch, which has up to `REPORTS_AN_EVENT` times as many reports,
-            or as many as fit into `BATCH_SECONDS`; a quarter after each failure.
+        batch: Largest number of events of a batch, and of the reports of the first one. Later ones have as
+            many as fit into `BATCH_SECONDS`, at most `REPORTS_AN_EVENT * batch`; a quarter after a failure.
         begin: Function that starts the process that delivers to a destination.
     """
 
@@ -135,7 +135,7 @@ class Shipper:
             "artifacts": None if artifact_root is None else str(artifact_root),
             "sweep_id": self._sweep_id,
         }
-        self._pace, self._batch, self._reports = pace, batch, REPORTS_AN_EVENT * batch
+        self._pace, self._batch, self._reports = pace, batch, batch
         self._thread = self._system.thread(self._run, "mlflow-shipper")
         self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
@@ -270,8 +270,8 @@ class Shipper:
             self._number = number
             self._writer.notes_delivered({each.note.target: each.revision for each in notes})
             self._seen, self._failures, self._last_error = 0, 0, None
-            if reports:
-                took = max(self._system.monotonic() - began, 1e-3)
+            took = max(self._system.monotonic() - began, 1e-3)
+            if len(reports) == self._reports or (reports and took > BATCH_SECONDS):
                 fits = max(1, int(len(reports) * BATCH_SECONDS / took))
                 self._reports = min(fits, REPORTS_AN_EVENT * self._batch)
         if is_last:  # `nudge` announces later events
