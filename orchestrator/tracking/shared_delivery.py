@@ -16,6 +16,7 @@ import select
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,9 @@ _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2
 """Time between two looks at a waiting connection or at another service that listens."""
+
+RETRY_SECONDS = 10.0
+"""Time from the start of a process to that of the next one, which may end as soon."""
 
 SHORTEST_IDLE_SECONDS = 10.0
 """Shortest time for which the process waits for another connection."""
@@ -89,14 +93,17 @@ def _watch(path: Path, over: threading.Event) -> None:
 
 
 def _start_when_needed(listener: socket.socket, over: threading.Event) -> None:
-    warm = warm_seconds(WARM_SECONDS)
+    warm, started_at = warm_seconds(WARM_SECONDS), time.monotonic()
     process = _start(listener, warm) if warm and not memory_is_short() else None
     while not over.is_set():
         waiting, _, _ = select.select([listener], [], [], LOOK_SECONDS)
         if not waiting:
             continue
-        if process is None or process.poll() is not None:
-            process = _start(listener, warm)
+        if process is not None and process.poll() is not None:
+            over.wait(max(0.0, started_at + RETRY_SECONDS - time.monotonic()))
+            process = None
+        if process is None:
+            process, started_at = _start(listener, warm), time.monotonic()
         over.wait(LOOK_SECONDS)
 
 
