@@ -2,8 +2,9 @@
 
     python -m benchmarks.ledger                          # a minute
     python -m benchmarks.ledger --resume 1000000         # resume a sweep with this many reports
+    python -m benchmarks.ledger --deliver 100000         # deliver this many points to MLflow
 
-No trial trains, and neither Ray nor MLflow runs: each number is the CPU time of one call in one process, with
+No trial trains, and Ray does not run: each number is the CPU time of one call in one process, with
 a SQLite ledger in a temporary folder, or with the empty PostgreSQL database of `--ledger`, each answer of
 which `--latency` delays. For a resume, and for reports one after the other, it is the elapsed time: measure
 them on a quiet machine.
@@ -12,20 +13,28 @@ them on a quiet machine.
 Ray and without loading the data: the integrity check, the end of the lost attempts, the study, the scheduler,
 the session. The sweep of `--running` trials has a backup of one line a report, as a driver that was killed
 leaves it. A process beside the first resume rewrites it, and the second one has the rewritten backup.
+
+`--deliver` fills the ledger with reports of `--running` open runs, and delivers them as a driver does, by a
+thread and a process, to an MLflow database on SQLite: first a backlog of so many points, then 2,000 points a
+second for as long as those take, at most a minute. What MLflow needs for a point depends on the number of
+points of a run in one batch.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from itertools import groupby
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
+import psutil
 from sqlalchemy import event, insert, make_url, select, update
 
 from orchestrator.assignment import Assignment, Outcome, SavedCheckpoint
@@ -39,11 +48,13 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import DIGEST_MODULUS, REPORTS
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import ReportRecord, SweepRecord
-from orchestrator.ledger.tables import REPORT, TALLY
+from orchestrator.ledger.tables import REPORT, TALLY, TRIAL
 from orchestrator.schedule import schedulers
 from orchestrator.session.session import Session
 from orchestrator.storage.paths import Paths
 from orchestrator.study.study import Study
+from orchestrator.tracking.events import chunks
+from orchestrator.tracking.shipper import Shipper
 from tests.orchestrator.ledger.examples import create_sweep
 from tests.orchestrator.ledger.test_lost_acknowledgement import relaying
 from tests.orchestrator.ledger.test_round_trips import SlowProxy
@@ -209,11 +220,7 @@ def resumes(
     """Yield the measurements of resuming a sweep twice: name, milliseconds, number of SQL statements."""
     length = reports // trials
     with opened(folder, url, trials, steps=20 * length, scheduler=scheduler) as (session, lease, statements):
-        keys = []
-        while (assignment := session.next_assignment()) is not None:
-            session.started(assignment.attempt_id)
-            keys.append(assignment.trial_key)
-        ledger = lease.writer.ledger
+        keys, ledger = launched(session), lease.writer.ledger
         fill(ledger, session.sweep.id, keys, length)
         for title in ("first", "second"):
             total = 0.0
@@ -225,6 +232,15 @@ def resumes(
             yield f"{title} resume, {reports} reports", total, 0
             for compaction in active_children():
                 compaction.join()
+
+
+def launched(session: Session) -> list[str]:
+    """Start as many trials as fit, and return their keys."""
+    keys = []
+    while (assignment := session.next_assignment()) is not None:
+        session.started(assignment.attempt_id)
+        keys.append(assignment.trial_key)
+    return keys
 
 
 def way_to_the_first_launch(old: Session, lease: Lease) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -318,6 +334,85 @@ def delayed(url: str | None, seconds: float) -> Iterator[str | None]:
         yield proxy.before(url)
 
 
+STEADY = 2_000
+"""Points a second of the steady state."""
+
+POINTS_A_REPORT = len(METRICS) + 1
+
+LONGEST_SECONDS = 300.0
+"""Longest time for the backlog. What is left then says nothing new."""
+
+
+class Use:
+    """What the process that delivers to MLflow, and the thread of this one that feeds it, use from now on."""
+
+    def __init__(self) -> None:
+        (self._child,) = (each for each in psutil.Process().children() if _delivers(each))
+        self.began, self._before = time.perf_counter(), self._spent()
+
+    def of(self, points: int) -> tuple[str, ...]:
+        """Return points a second, the CPU time of a point in process and thread, and the process's peak."""
+        seconds = time.perf_counter() - self.began
+        spent = (now - before for now, before in zip(self._spent(), self._before, strict=True))
+        (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._child.pid}/status").read_text())
+        costs = (f"{1e6 * cpu / points:,.0f}" for cpu in spent)
+        return f"{points / seconds:,.0f}", *costs, f"{int(peak) / 1024:.0f}"
+
+    def _spent(self) -> tuple[float, float]:
+        times = self._child.cpu_times()
+        return times.user + times.system, time.process_time() - time.thread_time()
+
+
+def _delivers(process: psutil.Process) -> bool:
+    return "orchestrator.tracking.deliver" in process.cmdline()
+
+
+def deliveries(folder: Path, running: int, points: int) -> Iterator[tuple[str, ...]]:
+    """Yield the measurements of delivering points of open runs to MLflow: a name, and those of `Use`."""
+    with opened(folder, None, running) as (session, lease, _):
+        keys, ledger, sweep_id = launched(session), lease.writer.ledger, session.sweep.id
+
+        def report_all(chosen: list[str], reports: int, first: int) -> None:
+            """Insert reports without the ledger's writer and its backup, which no delivery reads."""
+            with ledger.writer() as connection:
+                for index in range(first, first + reports):
+                    values, at = METRICS | {"val/accuracy": index / 1e5}, 1.8e9 + index
+                    records = (ReportRecord(key, 10 * (index + 1), f"{key}.1", values, at) for key in chosen)
+                    connection.execute(insert(REPORT), [REPORTS.encode(record) for record in records])
+                of_chosen = update(TRIAL).where(TRIAL.c.key.in_(chosen))
+                connection.execute(of_chosen.values(reported_at=1.8e9 + first + reports))
+                connection.commit()
+            shipper.nudge()
+
+        with closing(Shipper(lease, session.paths.tracking_uri, session.paths.artifacts)) as shipper:
+            shipper.start()
+            assert shipper.drain(600.0) == 0, "the runs begin before the measurement"
+            each = max(1, points // (POINTS_A_REPORT * running))
+            count = POINTS_A_REPORT * running * each
+            report_all(keys, each, 0)
+            use = Use()
+            if left := shipper.drain(LONGEST_SECONDS):
+                delivered = count - POINTS_A_REPORT * left
+                yield f"{delivered:,} of a backlog of {count:,} points", *use.of(delivered)
+                return
+            yield f"a backlog of {count:,} points", *use.of(count)
+            seconds = min(max(5, count // STEADY), 60)
+            rows = [
+                (each + n // running, keys[n % running]) for n in range(seconds * STEADY // POINTS_A_REPORT)
+            ]
+            use = Use()
+            for second, at_once in enumerate(chunks(rows, len(rows) // seconds + 1), start=1):
+                for first, of_round in groupby(at_once, lambda row: row[0]):
+                    report_all([key for _, key in of_round], 1, first)
+                time.sleep(max(0.0, use.began + second - time.perf_counter()))
+            left = POINTS_A_REPORT * ledger.backlog(sweep_id)
+            assert shipper.drain(LONGEST_SECONDS) == 0
+            title = (
+                f"{STEADY:,} a second for {seconds} s, after which {left:,} wait, until they are delivered"
+            )
+            yield title, *use.of(POINTS_A_REPORT * len(rows))
+
+
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(
@@ -325,10 +420,18 @@ def main() -> None:
     )
     parser.add_argument("--running", type=int, default=1800, help="number of running attempts")
     parser.add_argument("--resume", type=int, metavar="REPORTS", help="resume a sweep with so many reports")
+    parser.add_argument("--deliver", type=int, metavar="POINTS", help="deliver so many points to MLflow")
     parser.add_argument("--scheduler", default="asha", help="of the resumed sweep")
     parser.add_argument("--ledger", help="address of an empty PostgreSQL database")
     parser.add_argument("--latency", type=float, default=0.0, help="ms by which the database answers later")
     options = parser.parse_args()
+    if options.deliver:
+        titles = ("what", "points a second", "µs of CPU a point", "of the driver", "peak RSS, MiB")
+        print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
+        with tempfile.TemporaryDirectory() as name:
+            for row in deliveries(Path(name), options.running, options.deliver):
+                print(f"| {' | '.join(row)} |", flush=True)
+        return
     print("| what | ms | statements |\n|---|---|---|")
     with (
         tempfile.TemporaryDirectory() as name,

@@ -304,12 +304,16 @@ def niceness(default: int = 0) -> int:
     raise BadInput(NICENESS, "must be a whole number from 0 to 19", repr(text), "0 changes nothing.")
 
 
-def lower_priority(pid: int) -> None:
-    """Set a process and its session, which must be its own, to the niceness of this driver.
+def lower_priority(pid: int, default: int = 0) -> None:
+    """Set a process and its session, which must be its own, to the niceness of a driver.
 
     The niceness applies to the process's first thread and to everything that it starts from now on.
+
+    Args:
+        pid: The process.
+        default: Niceness if the environment sets none.
     """
-    if not (wanted := niceness()):
+    if not (wanted := niceness(default)):
         return
     with suppress(OSError):  # it has ended
         os.setpriority(os.PRIO_PROCESS, pid, max(wanted, os.getpriority(os.PRIO_PROCESS, pid)))

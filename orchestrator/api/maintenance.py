@@ -78,11 +78,13 @@ class Redelivery:
         sweep: ID of the sweep.
         records: Number of records.
         waiting: Number of records that are not in MLflow yet.
+        busy: Refusal of the lease of a sweep with a driver, of which nothing was sent.
     """
 
     sweep: str
     records: int
     waiting: int
+    busy: Busy | None = None
 
 
 def check(name: str | None = None, *, root: str | Path | None = None) -> Checked:
@@ -267,10 +269,13 @@ def redeliver(*, seconds: float = REDELIVERY_SECONDS, root: str | Path | None = 
 
     Raises:
         BadInput: The ledger does not exist.
-        Busy: A driver is running, which delivers its records itself.
     """
     workspace = Workspace.at(root)
     with workspace.ledger() as ledger:
         for record in ledger.sweeps():
-            records, waiting = redeliver_sweep(ledger, record.id, workspace.paths, seconds)
-            yield Redelivery(record.id, records, waiting)
+            try:
+                records, waiting = redeliver_sweep(ledger, record.id, workspace.paths, seconds)
+            except Busy as refusal:
+                yield Redelivery(record.id, 0, ledger.backlog(record.id), refusal)
+            else:
+                yield Redelivery(record.id, records, waiting)

@@ -26,6 +26,7 @@ from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
 from orchestrator.service import discovery, service
 from orchestrator.service.discovery import MOST_SILENT_SECONDS, Rounds
 from orchestrator.service.start_order import DRIVERS_AT_ONCE
+from orchestrator.tracking.shared_delivery import shared_delivery
 
 __all__ = [
     "DRIVERS_AT_ONCE",
@@ -94,9 +95,10 @@ def serve(
     if drivers < 1:
         raise BadInput("--drivers", "must be at least 1", str(drivers), "Leave it out for the default.")
     paths = Workspace.at(root).paths
-    return service.serve(
-        paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside, rounds=rounds
-    )
+    with shared_delivery(paths):
+        return service.serve(
+            paths, say, drivers_at_once=drivers, stop_drivers=stop_drivers, beside=beside, rounds=rounds
+        )
 
 
 def run_code_as_users(group: str, *, root: str | Path | None = None, data: str | Path | None = None) -> None:

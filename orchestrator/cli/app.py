@@ -75,6 +75,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "cluster": "orchestrator.cli.machine_verbs:cluster_app",
         "check": "orchestrator.cli.machine_verbs:check",
         "gc": "orchestrator.cli.machine_verbs:gc",
+        "mlflow": "orchestrator.cli.machine_verbs:mlflow_app",
         "recover": "orchestrator.cli.machine_verbs:recover",
     },
 }

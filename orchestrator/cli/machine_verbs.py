@@ -1,4 +1,4 @@
-"""Verbs for machines and stores: `cluster`, `check`, `gc` and `recover`."""
+"""Verbs for machines and stores: `cluster`, `check`, `gc`, `mlflow` and `recover`."""
 
 from __future__ import annotations
 
@@ -196,24 +196,50 @@ def gc(
     console.print(f"{len(garbage)} found, {sum(entry.bytes for entry in garbage):,} bytes{action}")
 
 
-def recover(
-    mlflow: Annotated[
-        bool, typer.Option("--mlflow", help="Only send all records of the ledger to MLflow again.")
-    ] = False,
+mlflow_app = typer.Typer(
+    help="Rebuild what MLflow shows, which is a copy of the ledger.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+
+
+@mlflow_app.command()
+def rebuild(
     tracking_patience: TrackingPatience = maintenance.REDELIVERY_SECONDS,
     root: Root = DEFAULT_ROOT,
 ) -> int:
-    """Rebuild a damaged ledger from its backup, up to the last commit; the damaged file is kept.
+    """Send every record of the ledger to MLflow again, whose database or server may have been emptied.
 
-    Exit codes: 0 done; with `--mlflow`, 4 if MLflow has not taken every record yet.
+    A damaged SQLite database is kept under another name. What MLflow still has is not stored twice. A sweep
+    that is driven is left out, because its driver notices by itself that MLflow has lost records.
+
+    Exit codes: 0 done, 4 MLflow has not taken every record yet, 6 a sweep was left out.
+
+    Example:
+
+        sweep mlflow rebuild
+    """
+    if aside := maintenance.set_tracking_aside(root=root):
+        print_line(f"the damaged database of MLflow is kept as {aside}")
+    code = Exit.COMPLETE
+    for sent in maintenance.redeliver(seconds=tracking_patience, root=root):
+        if sent.busy is not None:
+            Console(stderr=True, soft_wrap=True, highlight=False).print(str(sent.busy), markup=False)
+            code = Exit.BUSY
+            continue
+        print_line(f"{sent.sweep}: {sent.records} records, {sent.waiting} of them still wait for MLflow")
+        if sent.waiting and code == Exit.COMPLETE:
+            code = Exit.RESUMABLE
+    return code
+
+
+def recover(root: Root = DEFAULT_ROOT) -> int:
+    """Rebuild a damaged ledger from its backup, up to the last commit; the damaged file is kept.
 
     Example:
 
         sweep recover
-        sweep recover --mlflow
     """
-    if mlflow:
-        return _redeliver(tracking_patience, root)
     done = maintenance.recover(root=root)
     for sweep_id, commits in done.commits.items():
         print_line(f"{sweep_id}: {commits} commits recovered, {done.lost.get(sweep_id, 0)} lost")
@@ -231,13 +257,3 @@ def recover(
         print_line(f"{decision.replace('_', ' ')}: lost, because its backup is damaged: make it again")
     print_line(f"the damaged ledger is kept as {done.damaged}")
     return Exit.COMPLETE
-
-
-def _redeliver(seconds: float, root: Root) -> int:
-    if aside := maintenance.set_tracking_aside(root=root):
-        print_line(f"the damaged database of MLflow is kept as {aside}")
-    waiting = 0
-    for sent in maintenance.redeliver(seconds=seconds, root=root):
-        waiting += sent.waiting
-        print_line(f"{sent.sweep}: {sent.records} records, {sent.waiting} of them still wait for MLflow")
-    return Exit.RESUMABLE if waiting else Exit.COMPLETE

@@ -41,7 +41,7 @@ def print_line(line: str) -> None:
 def print_json(value: Any) -> None:
     """Print plain values as JSON, with every character that is not ASCII escaped; to a terminal in colours.
 
-    Rich takes 5 s to colour the list of 1,000 sweeps, and a quarter of a second to be imported.
+    Rich takes seconds to colour the list of 1,000 sweeps.
     """
     if sys.stdout is not None and sys.stdout.isatty():
         output.Console(soft_wrap=True).print_json(json.dumps(value), ensure_ascii=True)

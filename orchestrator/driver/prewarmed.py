@@ -35,7 +35,6 @@ from orchestrator.provenance import code_digest
 from orchestrator.schedule import environment
 from orchestrator.storage.paths import Paths
 from orchestrator.system import DETACHED, System
-from orchestrator.tracking import child
 
 MODULE = "orchestrator.driver"
 """Module of the driver's entry point."""
@@ -175,7 +174,6 @@ def wait(root: str, run: Callable[[Sequence[str]], int], modules: Iterable[str] 
     environment.prepare(Paths(Path(root)).token)
     for name in modules:
         import_module(name)
-    child.prepare()
     if code_digest() != code:
         return 0  # the code has changed meanwhile, so the imported modules may not match
     gc.collect()
@@ -183,7 +181,6 @@ def wait(root: str, run: Callable[[Sequence[str]], int], modules: Iterable[str] 
     os.write(answers, READY)
     line = sys.stdin.readline()
     if not line or (order := json.loads(line))["code"] != code:
-        child.discard()
         return 0
     os.write(answers, TAKEN)
     os.close(answers)
@@ -209,5 +206,3 @@ def _become_driver(order: Mapping[str, Any], run: Callable[[Sequence[str]], int]
     except Exception:  # noqa: BLE001 - printed here, because `os._exit` prints nothing
         traceback.print_exc()
         return 1
-    finally:
-        child.discard()

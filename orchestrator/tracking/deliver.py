@@ -14,12 +14,20 @@ than the first report of most trials.
     in   {"batch": 7, "recorded": true}
     out  {"batch": 7, "refused": [{"run": ..., "kind": ..., "reason": ...}, ...]}
 
+`{"alive": PID}` may come before any answer, at most every five seconds: something was written meanwhile.
+
+With `--listen FD` the process serves the drivers of a service: each connection of a listening socket is a
+channel of its own, without the line of variables; its first line names the code of the process as `code`,
+because the driver may run other code. An error ends its connection alone. The process ends once it has had no
+connection for `--idle` seconds, or has none and its service has ended.
+
 `batch` and `lost` of the first answer are the newest batch that MLflow has, and the number of runs that it
 has lost. Every answer names its sweep or its batch, so that it cannot be taken for another one. Runs that the
 ledger does not know are created first. They are deleted again if the ledger refuses to record them because
 another driver has taken the lease. `until` is the end of the lease, by a clock that continues while the
-machine is suspended; nothing is written after it. Any error ends the process; the shipper then starts another
-one and sends the batch again. The end of stdin also ends the process.
+machine is suspended; nothing is written after it. Any error ends the process, after the line
+`{"error": "..."}`; the shipper then starts another one and sends the batch again. The end of stdin also ends
+the process.
 
 The process also records the load of its machine, which is that of the driver: processor, memory, disk,
 network and GPUs become `system/...` metrics of the sweep's run, with one point every 30 seconds.
@@ -28,14 +36,20 @@ network and GPUs become `system/...` metrics of the sweep's run, with one point 
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from filelock import FileLock
 from mlflow.environment_variables import MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING
@@ -44,27 +58,156 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from orchestrator import process_secrets
 from orchestrator.ledger.sweeps.records import Event
 from orchestrator.machines.head import runtime_folder
+from orchestrator.machines.idle_timeout import memory_is_short
+from orchestrator.process_secrets import redacted
+from orchestrator.provenance import code_digest
 from orchestrator.system import System
+from orchestrator.tracking.child import ALIVE
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
 
 _SAMPLE_SECONDS = 10.0
 _SAMPLES_A_POINT = 3
 
+_ALIVE_SECONDS = 5.0
+"""Time between two signs of progress."""
+
+_LOOK_SECONDS = 1.0
+"""Time between two looks at whether the process is still needed."""
+
 
 def main() -> None:
-    """Serve one sweep until stdin ends."""
+    """Serve one sweep until stdin ends, or several that connect."""
     process_secrets.begin()
-    answers = _own_stdout()
-    if (first := _read()) is None:
-        return  # started in advance, and not used
+    parser = argparse.ArgumentParser(prog="python -m orchestrator.tracking.deliver")
+    parser.add_argument("--listen", type=int, metavar="FD", help="Descriptor of a listening socket.")
+    parser.add_argument("--service", type=int, metavar="PID", help="Service that listens too.")
+    parser.add_argument("--idle", type=float, default=0.0, help="Seconds without a connection.")
+    given = parser.parse_args()
+    if given.listen is None:
+        deliver(sys.stdin, _own_stdout())
+    else:
+        listen(socket.socket(fileno=given.listen), given.service, given.idle)
+
+
+def listen(listener: socket.socket, service: int, idle_seconds: float) -> None:
+    """Serve each connection in a thread, until none is open and none is expected.
+
+    Args:
+        listener: Listening socket, which the service keeps.
+        service: PID of the service, which is the parent of this process.
+        idle_seconds: Time to wait for another connection, unless the service has ended or memory is short.
+    """
+    used_at, serving, code = time.monotonic(), list[threading.Thread](), code_digest()
+    listener.settimeout(_LOOK_SECONDS)
+    while True:
+        with suppress(TimeoutError):
+            connection, _ = listener.accept()
+            connection.settimeout(None)
+            serving.append(threading.Thread(target=_serve_connection, args=(connection, code), daemon=True))
+            serving[-1].start()
+        serving = [thread for thread in serving if thread.is_alive()]
+        if serving:
+            used_at = time.monotonic()
+        elif time.monotonic() - used_at >= idle_seconds or os.getppid() != service or memory_is_short():
+            return
+
+
+def _serve_connection(connection: socket.socket, code: str) -> None:
+    with (
+        suppress(OSError),  # the driver has gone
+        connection,
+        connection.makefile("r") as source,
+        connection.makefile("w") as answers,
+    ):
+        _answer(answers, {ALIVE: os.getpid(), "code": code})
+        deliver(source, answers, partial(_check_peer, connection))
+
+
+def _check_peer(connection: socket.socket) -> None:
+    """Check that the driver has not closed its connection; raise ConnectionAbortedError otherwise."""
+    with suppress(BlockingIOError):
+        if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+            raise ConnectionAbortedError("the driver has ended its connection")
+
+
+def deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None] = lambda: None) -> None:
+    """Serve one sweep until its input ends, or an error of which the driver is told.
+
+    Args:
+        source: Lines of the driver, from the destination on.
+        answers: Lines for the driver.
+        check_peer: Function that raises an error if the driver has gone.
+    """
+    try:
+        _deliver(source, answers, check_peer)
+    except Exception as error:  # noqa: BLE001 - the driver reports it, and tries again
+        _answer(answers, {"error": redacted(f"{type(error).__name__}: {error}".partition("\n")[0])})
+
+
+def _deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None]) -> None:
+    def read() -> dict[str, Any] | None:
+        line = source.readline()
+        return dict(json.loads(line)) if line else None
+
+    if (first := read()) is None:
+        return
     until = Deadline(first.pop("until"), System())
     destination = Destination(**first)
+    progress = ProgressSigns(lambda: _answer(answers, {ALIVE: os.getpid()}))
+
+    def may_write() -> None:
+        check_peer()
+        until.check()
+        progress.made()
+
     # A child that outlived an earlier driver finishes its batch first.
     with FileLock(_lock_of(destination), mode=0o600):
-        sink, machine = MlflowSink(destination, until.check), MachineWatch(destination.uri)
-        for _ in serve(sink, until, _read, lambda document: _answer(answers, document)):
-            machine.begin(sink.sweep_run)
-        machine.end()
+        check_peer()  # the runs that it names may be those of long ago
+        with progress.turn():
+            sink = MlflowSink(destination, may_write)
+        with MachineWatch(destination.uri) as machine:
+            for _ in serve(sink, until, read, lambda document: _answer(answers, document), progress.turn):
+                machine.begin(sink.sweep_run)
+
+
+_turns = threading.BoundedSemaphore(4)
+"""Connections that write at the same time: each takes two from MLflow's pool, which has 15."""
+
+
+class ProgressSigns:
+    """Tells a driver that its sweep, or the one that it waits for, is being written.
+
+    Args:
+        tell: Function that tells it.
+
+    Attributes:
+        written: Number of writes of the whole process, about; only differences count.
+    """
+
+    written: ClassVar[int] = 0
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell, self._told_at = tell, time.monotonic()
+
+    def made(self) -> None:
+        """Note one write."""
+        ProgressSigns.written += 1
+        if time.monotonic() - self._told_at >= _ALIVE_SECONDS:
+            self._tell()
+            self._told_at = time.monotonic()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until few enough others write, within a `with` block; a process that is stuck is silent."""
+        before = self.written
+        while not _turns.acquire(timeout=_ALIVE_SECONDS):
+            if self.written != before:
+                before = self.written
+                self._tell()
+        try:
+            yield
+        finally:
+            _turns.release()
 
 
 @dataclass
@@ -90,6 +233,7 @@ def serve(
     until: Deadline,
     read: Callable[[], dict[str, Any] | None],
     answer: Callable[[dict[str, Any]], object],
+    turn: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Iterator[int]:
     """Deliver batches until the input ends; yield the number of each written batch.
 
@@ -98,13 +242,15 @@ def serve(
         until: End of the lease, which each batch extends.
         read: Function that returns the next document of the driver, or None at the end.
         answer: Function that sends a document to the driver.
+        turn: Function that returns a context in which MLflow is written to.
     """
     found = {"batch": sink.batch, "lost": sink.lost, "notes": sink.notes}
     answer({"sweep_id": sink.sweep_id, "created": sink.recreated, **found})
     while (batch := read()) is not None:
         until.at = batch["until"]
         events = [Event(**event) for event in batch["events"]]
-        created = sink.create(events)
+        with turn():
+            created = sink.create(events)
         answer({"batch": batch["batch"], "created": created})
         if (verdict := read()) is None:
             return  # the ledger may have recorded the runs
@@ -113,15 +259,11 @@ def serve(
         if not verdict["recorded"]:
             sink.delete(created)
             return
-        refused = sink.apply(events)
-        sink.finish(batch["batch"])
+        with turn():
+            refused = sink.apply(events)
+            sink.finish(batch["batch"])
         answer({"batch": batch["batch"], "refused": [asdict(row) for row in refused]})
         yield batch["batch"]
-
-
-def _read() -> dict[str, Any] | None:
-    line = sys.stdin.readline()
-    return dict(json.loads(line)) if line else None
 
 
 class MachineWatch:
@@ -144,10 +286,17 @@ class MachineWatch:
         )
         self._monitor.start()
 
-    def end(self) -> None:
-        """Write the remaining samples, and stop."""
-        if self._monitor is not None:
+    def __enter__(self) -> MachineWatch:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Stop, after writing the remaining samples; after an error without waiting for MLflow."""
+        if self._monitor is None:
+            return
+        if error is None:
             self._monitor.finish()
+        else:
+            threading.Thread(target=self._monitor.finish, daemon=True).start()
 
 
 def _own_stdout() -> IO[str]:

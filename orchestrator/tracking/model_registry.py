@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,9 @@ ALIAS = "champion"
 _DIGEST = "checkpoint.digest"
 _SERVED = Path(__file__).with_name("served.py")
 _PACKAGE = Path(checkpoint.__file__).parent
+_saving = Lock()
+"""Held while MLflow runs the code of a model, which it finds in a global variable of its own."""
+
 _PINNED = ("mlflow", "jax", "jaxlib", "flax", "optax", "numpy", "pandas", "pillow", "filelock")
 """The packages that `served` and `trainables` import."""
 
@@ -145,19 +149,20 @@ def _save(folder: Path, logged: LoggedModel, payload: Mapping[str, Any]) -> None
         own = _own_of_network(facts) if program is None else _own_of_program(program, folder)
     except Refusal as refusal:
         raise MlflowException.invalid_parameter_value(str(refusal)) from refusal
-    save_model(
-        str(folder / "model"),
-        mlflow_model=Model(
-            artifact_path=logged.artifact_location,
-            run_id=logged.source_run_id,
-            model_uuid=logged.model_id,
-            model_id=logged.model_id,
-        ),
-        python_model=str(_SERVED),
-        model_config={"checkpoint_digest": payload["digest"], **_kind(program)},
-        code_paths=[str(_PACKAGE)],
-        **{**own, "artifacts": {"checkpoint": str(stored), **own.get("artifacts", {})}},
-    )
+    with _saving:
+        save_model(
+            str(folder / "model"),
+            mlflow_model=Model(
+                artifact_path=logged.artifact_location,
+                run_id=logged.source_run_id,
+                model_uuid=logged.model_id,
+                model_id=logged.model_id,
+            ),
+            python_model=str(_SERVED),
+            model_config={"checkpoint_digest": payload["digest"], **_kind(program)},
+            code_paths=[str(_PACKAGE)],
+            **{**own, "artifacts": {"checkpoint": str(stored), **own.get("artifacts", {})}},
+        )
 
 
 def _check_saved(stored: Path, facts: Mapping[str, Any]) -> None:
@@ -257,7 +262,7 @@ def kept_code(program: Mapping[str, Any], folder: Path) -> ProgramCode:
     if digest_of(program.get("trained", target), place) != program["code"]:
         must, remedy = (
             "is not the code that trained the best trial",
-            "Restore it, then run `recover --mlflow`.",
+            "Restore it, then run `mlflow rebuild`.",
         )
         raise Refusal(f"the code in {place}", must, "", remedy)
     module = target.partition(":")[0]

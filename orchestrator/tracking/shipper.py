@@ -47,6 +47,10 @@ GATHER_SHARE = 0.05
 REPORTS_AN_EVENT = 8
 """Reports of a batch for each of its events: they cost MLflow one call for each run, not for each report."""
 
+BATCH_SECONDS = 10.0
+"""Longest time of a batch that is aimed at. What is written must be written before the lease ends that the
+driver had when it sent the batch, and a report may have one metric or a hundred."""
+
 _COUNT_SECONDS = 2.0
 """Longest time to count the pending events at the end of `drain`."""
 
@@ -108,8 +112,8 @@ class Shipper:
         tracking_uri: Tracking URI of MLflow.
         artifact_root: Root of the artifacts of a new experiment, or None to let a server choose it.
         pace: Timeouts.
-        batch: Largest number of events of a batch, and of its reports after a failure; else a batch has up to
-            `REPORTS_AN_EVENT` times as many reports.
+        batch: Largest number of events of a batch, and of the reports of the first one. Later ones have as
+            many as fit into `BATCH_SECONDS`, at most `REPORTS_AN_EVENT * batch`; a quarter after a failure.
         begin: Function that starts the process that delivers to a destination.
     """
 
@@ -131,7 +135,7 @@ class Shipper:
             "artifacts": None if artifact_root is None else str(artifact_root),
             "sweep_id": self._sweep_id,
         }
-        self._pace, self._batch = pace, batch
+        self._pace, self._batch, self._reports = pace, batch, batch
         self._thread = self._system.thread(self._run, "mlflow-shipper")
         self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
@@ -238,10 +242,9 @@ class Shipper:
         with self._changed:
             self._news = False
         began = self._system.monotonic()
-        most = self._batch if self._failures else REPORTS_AN_EVENT * self._batch
-        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=most)
+        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=self._reports)
         rows, reports = waiting.events, waiting.reports
-        is_last = len(rows) < self._batch and len(reports) < most
+        is_last = len(rows) < self._batch and len(reports) < self._reports
         # These events replace a description; every other run exists once the outbox is empty.
         described = {row.event.run for row in rows if DESCRIPTION in row.event.payload.get("tags", ())}
         begun = described | {row.event.run for row in rows if row.event.kind == "start"}
@@ -267,6 +270,10 @@ class Shipper:
             self._number = number
             self._writer.notes_delivered({each.note.target: each.revision for each in notes})
             self._seen, self._failures, self._last_error = 0, 0, None
+            took = max(self._system.monotonic() - began, 1e-3)
+            if len(reports) == self._reports or (reports and took > BATCH_SECONDS):
+                fits = max(1, int(len(reports) * BATCH_SECONDS / took))
+                self._reports = min(fits, REPORTS_AN_EVENT * self._batch)
         if is_last:  # `nudge` announces later events
             self._rest(_POLL_SECONDS)
             if not self._draining:
@@ -303,7 +310,7 @@ class Shipper:
         return True
 
     def _back_off(self, error: Exception) -> None:
-        self._failures += 1
+        self._failures, self._reports = self._failures + 1, max(1, self._reports // 4)
         before, self._last_error = self._last_error, redacted(f"{type(error).__name__}: {error}")
         wait = min(self._pace.longest_retry, self._pace.first_retry * 2 ** (self._failures - 1))
         level = logging.DEBUG if before == self._last_error else logging.WARNING

@@ -88,7 +88,7 @@ def _is_ready(tracking_uri: str) -> bool:
         try:
             return is_created(file)
         except sqlite3.DatabaseError as error:
-            remedy = "`sweep recover --mlflow` restores it."
+            remedy = "`sweep mlflow rebuild` restores it."
             raise BadInput(str(file), "must be MLflow's database", str(error), remedy) from error
 
 

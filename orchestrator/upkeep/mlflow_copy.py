@@ -33,7 +33,7 @@ from orchestrator.tracking.mlflow_private import Point, StoredRuns, stored_runs
 from orchestrator.tracking.shipper import Shipper
 from orchestrator.upkeep.check import Finding
 
-REMEDY = "`recover --mlflow` delivers it again"
+REMEDY = "`mlflow rebuild` delivers it again"
 
 
 def disagreements(ledger: Ledger, sweep: SweepRecord, database: Path) -> list[Finding]:

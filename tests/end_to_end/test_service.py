@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.end_to_end.commands import SMALL, Commands, finish, wait_for
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow]
 
 THREE = [*SMALL, "--set", "budget.trials=3"]
+DELIVERS = f"{sys.executable}-morchestrator.tracking.deliver"
 
 
 def test_a_submitted_sweep_outlives_its_terminal_the_service_and_its_driver(commands: Commands) -> None:
@@ -31,6 +33,8 @@ def test_a_submitted_sweep_outlives_its_terminal_the_service_and_its_driver(comm
 
     driver = holder(ledger, sweep.id)
     assert driver is not None
+    assert len(commands.titled(DELIVERS)) == 1
+    assert commands.titled(DELIVERS)[0].ppid() == service.pid, "the drivers of a service share its process"
     service.kill()
     finish(service)
     os.kill(driver.pid, signal.SIGKILL)

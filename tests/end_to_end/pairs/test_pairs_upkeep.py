@@ -95,7 +95,7 @@ def test_mlflow_loses_its_database_while_two_sweeps_run(commands: Commands, temp
         states = {one: opened.ledger.sweep(one) for one in sweeps}
         assert all(sweep is not None and sweep.state == "COMPLETE" for sweep in states.values()), states
         code, printed = commands.run("check", **opened.environment)
-        assert (code, "`recover --mlflow`" in printed) in {(1, True), (0, False)}, printed
+        assert (code, "`mlflow rebuild`" in printed) in {(1, True), (0, False)}, printed
         assert code == 1 or any(map(opened.ledger.backlog, sweeps)), "what is lost must be told"
         until_recovered(opened)
         assert database.exists()
@@ -107,7 +107,7 @@ def until_recovered(opened: Stage) -> None:
     """Deliver everything again; the service may hold a sweep for a while, to deliver what it has left."""
 
     def recovered() -> bool:
-        code, printed = opened.commands.run("recover", "--mlflow", timeout=LONG, **opened.environment)
+        code, printed = opened.commands.run("mlflow", "rebuild", timeout=LONG, **opened.environment)
         assert code in {Exit.COMPLETE, Exit.BUSY}, printed
         return code == Exit.COMPLETE
 

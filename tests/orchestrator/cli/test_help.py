@@ -48,7 +48,9 @@ WITHOUT_JSON = {
     **dict.fromkeys(("run", "resume", "retry-failed", "follow", "experiment"), "follows a sweep"),
     **dict.fromkeys(("serve", "ui", "mcp"), "is a server"),
     **dict.fromkeys(("init", "import"), "writes files for people"),
-    **dict.fromkeys(("recover", "data fetch"), "prints a line for each step while it works"),
+    **dict.fromkeys(
+        ("recover", "mlflow rebuild", "data fetch"), "prints a line for each step while it works"
+    ),
 }
 """Verbs without `--json`, and why."""
 

@@ -79,7 +79,7 @@ BY_PROTOCOL = {"mcp"}
 
 HERE_ONLY = {
     *("experiment", "evaluate", "export", "export-study", "export-tensorboard"),
-    *("ui", "check", "gc", "recover"),
+    *("ui", "check", "gc", "mlflow", "recover"),
 }
 """Verbs that need the machine of the ledger."""
 
@@ -88,6 +88,7 @@ ALONE = {"init", "import", "serve", "data", "cluster"}
 
 ARGUMENTS: Mapping[str, list[str]] = {
     "experiment": ["small.yaml"],
+    "mlflow": ["rebuild"],
     "export-study": [sweeps.SWEEP_ID, "study.db"],
     "export-tensorboard": [sweeps.SWEEP_ID, "curves"],
     "evaluate": [TRIAL],

@@ -31,14 +31,13 @@ def points(client: MlflowClient, run_id: str, name: str = CPU) -> list[int]:
 def watch(client: MlflowClient, run_id: str, seconds: float) -> None:
     """Record until the run has one more point, or for the given time."""
     before = len(points(client, run_id))
-    machine = MachineWatch(client.tracking_uri)
-    machine.begin(None)
-    machine.begin(run_id)
-    machine.begin(run_id)
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends and len(points(client, run_id)) == before:
-        time.sleep(0.1)
-    machine.end()
+    with MachineWatch(client.tracking_uri) as machine:
+        machine.begin(None)
+        machine.begin(run_id)
+        machine.begin(run_id)
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and len(points(client, run_id)) == before:
+            time.sleep(0.1)
 
 
 def test_the_next_process_continues_the_series(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from orchestrator.ledger.sweeps.records import Event, Pending
 from orchestrator.ledger.sweeps.writer import SweepWriter
 from orchestrator.system import System
 from orchestrator.tracking import child, events
+from orchestrator.tracking import shipper as shipper_module
 from orchestrator.tracking.database import connect
 from orchestrator.tracking.deliver import Deadline, serve
 from orchestrator.tracking.mlflow_sink import Destination, MlflowSink
@@ -356,6 +357,40 @@ def test_the_backlog_is_counted_once_however_many_batches_it_has(lease: Lease, t
     reads = [statement for statement in statements if "FROM outbox" in statement and "SELECT" in statement]
     assert sum("ORDER BY outbox.seq" in read for read in reads) >= batches > 1
     assert sum("count(" in read for read in reads) == 1, "by `drain`, which returns the number"
+
+
+class Slow(Taker):
+    """Needs time for each point, and may write until its lease ends, as a process on a busy machine does."""
+
+    def __init__(self, sizes: list[int], taken: list[int]) -> None:
+        self._sizes, self._taken = sizes, taken
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        count = sum(event["kind"] == "metrics" for event in (document or {}).get("events", ()))
+        if count:
+            self._sizes.append(count)
+            time.sleep(0.05 * min(count, 9))
+            if count > 9:
+                raise child.DeliveryError("TimeoutError: the lease of the driver may have ended")
+        answer = super().ask(document, seconds, cancelled)
+        self._taken.append(answer["batch"])
+        return {**answer, "batch": max(self._taken)}
+
+
+def test_no_batch_is_larger_than_what_is_written_in_time(
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be written in vain, until the lease ends that it was sent under."""
+    monkeypatch.setattr(shipper_module, "BATCH_SECONDS", 0.2)
+    sizes, taken = list[int](), list[int]()
+    shipper = _shipper(lease, tmp_path, batch=2, begin=lambda destination: Slow(sizes, taken))
+    shipper.start()
+    assert shipper.drain(60) == 0
+    shipper.close()
+    assert max(sizes) <= 9, sizes
+    assert sum(sizes) >= len(lease.writer.ledger.reports(sweeps.SWEEP_ID)) > 9
 
 
 class Stranger(Taker):

@@ -1,24 +1,38 @@
-"""`check` compares MLflow's database with the ledger, and `recover --mlflow` restores it."""
+"""`check` compares MLflow's database with the ledger, and `mlflow rebuild` restores it."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+import socket
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
+import mlflow.artifacts
 import pytest
+from mlflow.tracking import MlflowClient
 
 from orchestrator.api import maintenance
 from orchestrator.cli import look
+from orchestrator.cli.app import run_command
 from orchestrator.cli.machine_verbs import check as print_check
+from orchestrator.errors import Exit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.lease import Lease
+from orchestrator.ledger.sweeps.records import Event
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking import events, ui
+from orchestrator.tracking.address import environment, is_reached, sqlite_path
+from orchestrator.tracking.database import connect
 from orchestrator.upkeep.mlflow_copy import disagreements, redeliver, set_aside
 from orchestrator.upkeep.recovery import recover
 from tests import sweeps
+from tests.orchestrator.tracking.proxy import command_on
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +189,144 @@ def test_only_what_is_missing_is_added_to_a_database_that_has_lost_points(delive
     with closing(Ledger.open(delivered.ledger_url)) as ledger:
         assert redeliver(ledger, sweeps.SWEEP_ID, delivered, 120.0) == (23, 0)
     assert findings(delivered) == []
+
+
+OF_DELIVERY = {"sweep.batch", "sweep.token", "mlflow.parentRunId"}
+"""Tags that say how a run was delivered, or refer to a run by an ID that MLflow draws."""
+
+
+def stored(uri: str, folder: Path) -> dict[str, Any]:
+    """Return everything that MLflow has of each run of the sweep, by sweep ID and trial key."""
+    folder.mkdir()
+    if path := sqlite_path(uri):
+        # MLflow keeps a database open in this process, also after it was deleted: it reads a copy.
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(folder / "copy.db")) as copy:
+            source.backup(copy)
+        uri = f"sqlite:///{folder / 'copy.db'}"
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("retrieval")
+    assert experiment is not None
+    found: dict[str, Any] = {}
+    runs = client.search_runs([experiment.experiment_id])
+    keys = {run.info.run_id: run.data.tags.get("trial.key", sweeps.SWEEP_ID) for run in runs}
+    for run in runs:
+        points = [
+            (point.key, point.step, point.value, point.timestamp)
+            for name in run.data.metrics
+            for point in client.get_metric_history(run.info.run_id, name)
+        ]
+        local = folder / run.info.run_id
+        local.mkdir(parents=True)
+        mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(local), tracking_uri=uri)
+        files = {
+            str(file.relative_to(local)): hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in local.rglob("*")
+            if file.is_file()
+        }
+        found[keys[run.info.run_id]] = {
+            "name": run.info.run_name,
+            "times": (run.info.status, run.info.start_time, run.info.end_time),
+            "parameters": run.data.params,
+            "tags": {name: value for name, value in run.data.tags.items() if name not in OF_DELIVERY},
+            "parent": keys.get(run.data.tags.get("mlflow.parentRunId", "")),
+            "points": sorted(points),
+            "artifacts": files,
+            "data": [each.dataset.digest for each in run.inputs.dataset_inputs],
+        }
+    assert len(found) == len(runs), "each run is there once"
+    return found
+
+
+@contextmanager
+def of_file(root: Path) -> Iterator[tuple[Paths, Callable[[], None]]]:
+    """Yield paths whose MLflow is a SQLite file, and a function that deletes all of it."""
+    paths = Paths(root)
+
+    def empty() -> None:
+        for part in root.glob("mlflow.db*"):
+            part.unlink()
+        shutil.rmtree(paths.artifacts)
+
+    yield paths, empty
+
+
+@contextmanager
+def of_server(root: Path) -> Iterator[tuple[Paths, Callable[[], None]]]:
+    """Yield paths whose MLflow is a server, and a function that empties it and starts it again."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    paths = Paths(root, tracking=f"http://127.0.0.1:{port}")
+    database, artifacts = root / "server" / "mlflow.db", root / "server" / "artifacts"
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        connect(f"sqlite:///{database}")
+        variables = {**environment(), ui.STORE: f"sqlite:///{database}"}
+        command = command_on(port, artifacts)
+        running.append(subprocess.Popen(command, env=variables, start_new_session=True))
+        deadline = time.monotonic() + 120.0
+        while not is_reached(paths.tracking_uri):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def empty() -> None:
+        ui.stop(running.pop())
+        shutil.rmtree(database.parent)
+        start()
+
+    start()
+    try:
+        yield paths, empty
+    finally:
+        ui.stop(running.pop())
+
+
+@pytest.mark.slow  # a server of MLflow starts in ten seconds
+@pytest.mark.parametrize("kind", [of_file, of_server])
+def test_mlflow_is_rebuilt_as_it_was(
+    kind: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also texts, files, tags and descriptions, which no report holds."""
+    states = ["COMPLETE", "PRUNED", "FAILED"]
+    filled = sweeps.filled(tmp_path / "root", [sweeps.trial(*each) for each in enumerate(states)])
+    key, kept = sweeps.trial(0).key, tmp_path / "kept" / "weights.txt"
+    kept.parent.mkdir()
+    kept.write_text("0.25")
+    at = events.milliseconds(sweeps.CREATED + 400.0)
+    end = [
+        events.artifact(key, kept, "logged", at),
+        events.text(sweeps.SWEEP_ID, "<p>done</p>", "report/report.html", at),
+        Event("tags", key, {"tags": {"mood": "calm"}, "parameters": {"of.script": "7"}}, at),
+        events.sweep_ended(sweeps.SWEEP_ID, "COMPLETE", at, results={"test/accuracy": 0.75}),
+    ]
+    with closing(Ledger.open(filled.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID) as lease:
+        lease.writer.set_sweep_state("COMPLETE", None, events=end)
+    with kind(filled.root) as (paths, empty):
+        if paths.tracking:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", paths.tracking)
+        assert run_command(["mlflow", "rebuild", "--root", str(paths.root)]) == 0
+        before = stored(paths.tracking_uri, tmp_path / "before")
+        assert before[key]["artifacts"].keys() == {"logged/weights.txt"}
+        assert before[sweeps.SWEEP_ID]["artifacts"].keys() >= {"report/report.html", "search-space.yaml"}
+        assert [before[f"{sweeps.SWEEP_ID}-{n}"]["times"][0] for n in range(3)] == [
+            "FINISHED",
+            "FINISHED",
+            "FAILED",
+        ]
+        empty()
+        assert run_command(["mlflow", "rebuild", "--root", str(paths.root)]) == 0
+        assert stored(paths.tracking_uri, tmp_path / "after") == before
+        assert run_command(["mlflow", "rebuild", "--root", str(paths.root)]) == 0
+        assert stored(paths.tracking_uri, tmp_path / "again") == before, "nothing is stored twice"
+
+
+def test_a_sweep_that_is_driven_is_left_to_its_driver(
+    delivered: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(Ledger.open(delivered.ledger_url)) as ledger, Lease(ledger, sweeps.SWEEP_ID):
+        assert run_command(["mlflow", "rebuild", "--root", str(delivered.root)]) == Exit.BUSY
+        assert ledger.backlog(sweeps.SWEEP_ID) == 0, "nothing is taken for undelivered"
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert sweeps.SWEEP_ID in printed.err
