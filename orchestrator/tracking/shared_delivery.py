@@ -97,9 +97,10 @@ def _start_when_needed(listener: socket.socket, over: threading.Event) -> None:
     process = _start(listener, warm) if warm and not memory_is_short() else None
     while not over.is_set():
         waiting, _, _ = select.select([listener], [], [], LOOK_SECONDS)
+        has_ended = process is not None and process.poll() is not None  # asked also to leave no zombie
         if not waiting:
             continue
-        if process is not None and process.poll() is not None:
+        if has_ended:
             over.wait(max(0.0, started_at + RETRY_SECONDS - time.monotonic()))
             process = None
         if process is None:
@@ -116,5 +117,5 @@ def _start(listener: socket.socket, warm: float) -> subprocess.Popen[bytes]:
     assert process.stdin is not None, "it is a pipe"
     with suppress(BrokenPipeError), process.stdin:
         process.stdin.write(secrets)
-    _started.append(process)
+    _started[:] = [*(each for each in _started if each.poll() is None), process]
     return process

@@ -81,7 +81,8 @@ def shipper(lease: Lease, tmp_path: Path) -> Iterator[Shipper]:
 
 
 def _children() -> list[psutil.Process]:
-    return [process for process in psutil.Process().children() if _DELIVERS in process.cmdline()]
+    living = (each for each in psutil.Process().children() if each.status() != psutil.STATUS_ZOMBIE)
+    return [process for process in living if _DELIVERS in process.cmdline()]
 
 
 def _stored(folder: Path) -> dict[str, int]:
