@@ -60,8 +60,9 @@ EXPECTED = {
         f"{address.SETTINGS['MLFLOW_HTTP_REQUEST_TIMEOUT']} s per request, no retries within a request"
     ),
     "MLflow's delivery process": (
-        f"a response {Timeouts.silence:g} s, its start {Timeouts.awake:g} s; after a timeout it is replaced, "
-        f"{Timeouts.first_retry:g} to {Timeouts.longest_retry:g} s apart"
+        f"a response, or a sign that a batch makes progress, {Timeouts.silence:g} s; its start "
+        f"{Timeouts.awake:g} s; after a timeout it is replaced, "
+        f"{Timeouts.first_retry:g} to {Timeouts.longest_retry:g} s apart, also one that drivers share"
     ),
     "downloads of data sets": f"{fetching.TIMEOUT_SECONDS} s",
     "Ray's head, when a driver joins": (

@@ -96,7 +96,7 @@ def test_a_page_without_any_complete_trial_is_refused(tmp_path: Path) -> None:
     [
         ("asah", "name a scheduler"),
         ("asha:reduction=1", "must be above 1"),
-        ("pbt:mutations=[x]", "leave the hyperparameters"),
+        ("pbt:mutations=[x]", "must not change the hyperparameters"),
     ],
 )
 def test_a_wrong_alternative_is_refused(text: str, part: str) -> None:
