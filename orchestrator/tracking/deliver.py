@@ -131,7 +131,7 @@ def _check_peer(connection: socket.socket) -> None:
 
 
 def deliver(source: IO[str], answers: IO[str], check_peer: Callable[[], None] = lambda: None) -> None:
-    """Serve one sweep until its input ends, or an error of which the driver is told.
+    """Serve one sweep until its input ends, or an error, which it reports to the driver.
 
     Args:
         source: Lines of the driver, from the destination on.

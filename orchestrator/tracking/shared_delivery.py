@@ -3,7 +3,7 @@
 A process that imports MLflow takes 190 MiB. Each driver delivers its own sweep, under its own lease; what
 they share is the process that writes to MLflow (`tracking.deliver`). The service listens at a Unix socket and
 starts the process when a driver connects and none runs, or in advance while processes are kept warm. Drivers
-find the socket in their environment. If nobody listens there, they start a process of their own, so that no
+find the socket in their environment. If no process listens there, they start one of their own, so that no
 driver depends on its service.
 """
 

@@ -19,18 +19,23 @@ FORMS = [
 ]
 
 
-@pytest.mark.slow
-def test_dry_run_prints_its_table() -> None:
-    """One command measures every form at both lengths without the service, and finds no difference."""
+def rows_of(benchmark: str, options: str) -> list[list[str]]:
+    """Return the rows of the table that a benchmark prints, without the packages of the service."""
     code = (
-        "import sys, runpy; sys.argv = ['gpu', '--dry-run', '--rounds', '1'];"
-        "runpy.run_module('benchmarks.gpu', run_name='__main__');"
+        f"import sys, runpy; sys.argv = 'benchmark {options}'.split();"
+        f"runpy.run_module('benchmarks.{benchmark}', run_name='__main__');"
         "assert not {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
-    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]
+
+
+@pytest.mark.slow
+def test_dry_run_prints_its_table() -> None:
+    """One command measures every form at both lengths without the service, and finds no difference."""
+    rows = rows_of("gpu", "--dry-run --rounds 1")
     measured = [row for row in rows if row[0] in {"12", "40"} and "floor" not in row]
     assert [row[-5] for row in measured] == 2 * FORMS
     assert max(float(row[-1]) for row in measured) < 1e-5
@@ -40,15 +45,7 @@ def test_dry_run_prints_its_table() -> None:
 @pytest.mark.slow
 def test_steps_of_all_trials_stand_beside_those_by_hand() -> None:
     """One command without the service takes steps of both networks by hand and in the engine."""
-    code = (
-        "import sys, runpy; sys.argv = 'many --skip-sweeps --traced --slots 2 --calls 3 --rounds 1'.split();"
-        "runpy.run_module('benchmarks.many_small_trials', run_name='__main__');"
-        "assert not {'ray', 'mlflow', 'optuna', 'sqlalchemy'} & set(sys.modules)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
-    assert done.returncode == 0, done.stderr
-    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][2:]
+    rows = rows_of("many_small_trials", "--skip-sweeps --traced --slots 2 --calls 3 --rounds 1")[2:]
     contenders = ("by hand", "engine", "by hand, traced")
     assert [tuple(row[:4]) for row in rows] == [
         (network, "2", "3", contender) for network in ("perceptron", "rotrnn") for contender in contenders
