@@ -1,6 +1,6 @@
 """A training step of one and of two processes side by side, under settings that limit their threads.
 
-    python -m benchmarks.cores [--steps 30] [--rounds 6] [--settings workers one-thread pinned]
+    python -m benchmarks.cores [--steps 30] [--rounds 6] [--settings workers pool pinned]
 
 The RotRNN of `benchmarks.throughput` (2 layers, D 32, N 64, H 8, L 256, batch 16) in an engine of one slot,
 as a worker of a sweep trains it. Two processes for each setting are started and train in turns: one of them
@@ -8,8 +8,8 @@ alone, then both at once, with the order of the settings reversed from round to 
 the arrays after the last step of the first process: settings with different digests change a trial's bits.
 
     workers     the variables that a worker gets on a CPU (`orchestrator.training.process.worker_environment`)
-    one-thread  these, and a pool of one thread: PJRT_NPROC=1, which XLA reads when its client starts
-    pinned      as `workers`, each process on a core of its own, which also makes the pool one thread
+    pool        these without PJRT_NPROC=1, so that XLA has a pool with a thread for each core
+    pinned      as `workers`, each process on a core of its own
     unlimited   JAX's defaults
 
 On a machine that is not quiet only the CPU time can be compared.
@@ -34,7 +34,7 @@ from orchestrator.training.process import worker_environment
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "workers": worker_environment(0),
-    "one-thread": {**worker_environment(0), "PJRT_NPROC": "1"},
+    "pool": {name: value for name, value in worker_environment(0).items() if name != "PJRT_NPROC"},
     "pinned": worker_environment(0),
     "unlimited": {"JAX_PLATFORMS": "cpu"},
 }
@@ -121,9 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--steps", type=int, default=30, help="of a turn")
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument(
-        "--settings", nargs="+", default=["workers", "one-thread", "pinned"], choices=SETTINGS
-    )
+    parser.add_argument("--settings", nargs="+", default=["workers", "pool", "pinned"], choices=SETTINGS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.data:
@@ -143,7 +141,7 @@ def main() -> None:
         for name, pair in pairs.items():
             for process in pair:
                 say(process, None)
-            ends[name] = answer(pair[0]).split()
+            ends[name], _ = [answer(process).split() for process in pair]
     print("| setting | processes | ms a step | CPU, ms | threads | digest |\n|---|---|---|---|---|---|")
     for (name, count), values in sorted(turns.items()):
         wall, cpu = zip(*values, strict=True)

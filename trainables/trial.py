@@ -262,6 +262,7 @@ class ScriptSettings:
             `file` or `tensorboard` with a path, or `source` with `mlflow`; empty if it sends them.
         gpu: GPUs of the trial on each of its nodes, or its share of one.
         nodes: Nodes of the trial, on each of which the function or command runs.
+        cpu: Cores of the trial on each of its nodes.
     """
 
     function: str | None
@@ -277,6 +278,7 @@ class ScriptSettings:
     metrics: Mapping[str, str] = field(default_factory=dict)
     gpu: float = 0.0
     nodes: int = 1
+    cpu: float = 1.0
 
     @staticmethod
     def from_document(document: Mapping[str, Any]) -> ScriptSettings:

@@ -472,7 +472,7 @@ class ResourcesSection(Section):
         ge=0,
         le=64,
     )
-    cpu: Number = setting("CPU cores.", 1, 1.0, ge=0.01, le=4096)
+    cpu: Number = setting("CPU cores; a script gets OMP_NUM_THREADS of them.", 1, 1.0, ge=0.01, le=4096)
     nodes: Whole | None = setting(
         "Nodes of one trial of a function or command, with its gpu and cpu on each; 1 if left out.",
         2,

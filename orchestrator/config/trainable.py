@@ -149,7 +149,7 @@ class Trainable:
             clock: Length of the trial.
             seed: Seed of the trial. It replaces a searched `seed`, because a confirmation has the params of
                 the best trial.
-            limits: GPUs, nodes and limits of a function or a command.
+            limits: Cores, GPUs, nodes and limits of a function or a command.
         """
         own = _with_seed(params, seed)
         if self.kind == "program":
@@ -169,6 +169,7 @@ class Trainable:
             metrics=self.metrics,
             gpu=limits.gpu,
             nodes=limits.node_count,
+            cpu=limits.cpu,
         )
 
 

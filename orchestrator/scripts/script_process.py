@@ -25,7 +25,7 @@ from orchestrator.accounts import Account, files_as
 from orchestrator.placeholders import arguments, names_in, plain, rendered
 from orchestrator.process_secrets import redacted
 from orchestrator.scripts.reported_folder import own_file
-from orchestrator.training.process import mps_environment
+from orchestrator.training.process import mps_environment, script_threads
 from trainables.errors import Refusal
 from trainables.trial import METRIC_SOURCES, ScriptSettings, variable_of
 
@@ -485,7 +485,8 @@ def environment_of(
 ) -> dict[str, str]:
     """Return the environment of a script: allowed or requested variables of the worker.
 
-    With an account, the script has the account's home and name.
+    Libraries use as many threads as the trial has cores. With an account, the script has the account's home
+    and name.
     """
     others = process_secrets.OWN if account is None else (*process_secrets.OWN, *_OF_A_SESSION)
     given = {**process_secrets.of_trials(os.environ), **process_secrets.asked_for(os.environ)}
@@ -502,6 +503,7 @@ def environment_of(
         own |= {"HOME": account.home, "USER": account.name, "LOGNAME": account.name}
     return {
         **kept,
+        **script_threads(settings.cpu, kept),
         **own,
         **mps_environment(settings.gpu),
         **rank.environment(settings.nodes),

@@ -50,6 +50,10 @@ DEPRECATED_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Deprecated name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and ignores the GPUs."""
 
 
+_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+_XLA_THREADS = "PJRT_NPROC"
+_THREADS = "OMP_NUM_THREADS"
+
 MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 """Environment variable: folder of the pipes of NVIDIA's Multi-Process Service."""
 
@@ -58,18 +62,33 @@ def worker_environment(gpu_share: float) -> dict[str, str]:
     """Return the environment variables of a process that trains or evaluates; JAX and XLA read them.
 
     On a CPU, XLA is limited to one thread per process, because one trial on each core is faster than several
-    trials on all cores. JAX 0.10 obeys this in part: independent operations may still run in parallel.
+    trials on all cores, and because what XLA compiles, and so the last digits of a trial, would depend on the
+    number of cores. `script_threads` replaces the limit for scripts.
 
     Args:
         gpu_share: Share of a GPU that the process may use; 0 for the CPU.
     """
     if gpu_share <= 0 or host_devices():
-        return {
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-            "OMP_NUM_THREADS": "1",
-        }
+        return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": _ONE_THREAD, _XLA_THREADS: "1", _THREADS: "1"}
     return {"XLA_CLIENT_MEM_FRACTION": f"{memory_share(gpu_share):.3f}"}
+
+
+def script_threads(cpu: float, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which OpenMP, PyTorch, NumPy and JAX in a script use the cores of its trial.
+
+    Its worker has the limit of one thread of `worker_environment`, or on a GPU that of Ray, whose workers
+    hold no cores. Another number that is set for a sweep on GPUs remains.
+
+    Args:
+        cpu: Cores of the trial.
+        environment: Environment of the worker.
+    """
+    if (threads := int(cpu)) < 2 or environment.get(_THREADS, "1") != "1":
+        return {}
+    limits = {_THREADS: str(threads)}
+    if environment.get("XLA_FLAGS") == _ONE_THREAD:
+        limits |= {"XLA_FLAGS": "", _XLA_THREADS: str(threads)}
+    return limits
 
 
 def mps_environment(gpu: float) -> dict[str, str]:

@@ -124,10 +124,10 @@ def test_free_hyperparameters_of_a_program_are_numbers(tmp_path: Path) -> None:
 
 
 def test_limits_reach_the_settings(tmp_path: Path) -> None:
-    sweep = read(tmp_path, more="resources: {memory: 2, minutes: 30}")
+    sweep = read(tmp_path, more="resources: {cpu: 3, memory: 2, minutes: 30}")
     settings = sweep.settings(sweep.largest(), seed=0)
     assert isinstance(settings, ScriptSettings)
-    assert (settings.memory, settings.minutes) == (2 << 30, 30)
+    assert (settings.cpu, settings.memory, settings.minutes) == (3, 2 << 30, 30)
 
 
 def test_a_whole_number_is_a_word_of_a_command(tmp_path: Path) -> None:

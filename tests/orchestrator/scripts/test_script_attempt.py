@@ -136,6 +136,20 @@ def test_every_report_is_an_outcome_with_a_checkpoint(runs: Runs) -> None:
     assert "attempt 1: at 4" in runs.log
 
 
+def test_a_script_may_use_all_cores_of_its_trial(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its worker itself is limited to one thread."""
+    for name, value in process.worker_environment(0.0).items():
+        monkeypatch.setenv(name, value)
+    text = """
+    import os
+
+    def train(trial):
+        trial.report(6, {"val/loss": int(os.environ["OMP_NUM_THREADS"])})
+    """
+    threads = [runs.all(runs.function(text, cpu=cpu))[-1].metrics["val/loss"] for cpu in (1.0, 3.5)]
+    assert threads == [1, 3]
+
+
 def test_an_attempt_goes_on_from_a_checkpoint(runs: Runs) -> None:
     assigned = runs.function(FUNCTION)
     first = runs.own.advance(assigned)

@@ -9,7 +9,7 @@ import pytest
 from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
 from orchestrator.schedule.environment import of_workers
-from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, worker_environment
+from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, script_threads, worker_environment
 
 
 def test_a_stop_request_comes_and_goes_for_its_attempts_alone_and_a_signal_stays() -> None:
@@ -36,6 +36,15 @@ def test_jax_accepts_what_limits_the_memory_of_a_trial(monkeypatch: pytest.Monke
         else:
             monkeypatch.setenv(name, value)
     assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == 0.113
+
+
+def test_a_script_uses_the_cores_of_its_trial() -> None:
+    """A worker on a CPU has one thread, and one on a GPU unless the variable is set for the sweep."""
+    worker = worker_environment(0.0)
+    assert script_threads(1.5, worker) == {}
+    assert script_threads(4.0, worker) == {"OMP_NUM_THREADS": "4", "PJRT_NPROC": "4", "XLA_FLAGS": ""}
+    assert script_threads(4.0, {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--own"}) == {"OMP_NUM_THREADS": "4"}
+    assert script_threads(4.0, {"OMP_NUM_THREADS": "8"}) == {}
 
 
 @pytest.mark.parametrize(("share", "fraction"), [(1 / 8, "0.113"), (1.0, "0.900"), (2.0, "0.900")])
