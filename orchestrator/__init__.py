@@ -61,11 +61,11 @@ from orchestrator.errors import (  # noqa: E402 - first the path
 if TYPE_CHECKING:
     from orchestrator.api.clusters import available
     from orchestrator.api.local_sweep import Sweep
+    from orchestrator.api.local_trial import Trial
     from orchestrator.api.maintenance import check, collect_garbage, recover
     from orchestrator.api.priorities import move, queue, quota
     from orchestrator.api.serving import serve, submit
     from orchestrator.api.status import status, sweeps
-    from orchestrator.api.trial import Trial
     from orchestrator.client.statuses import Status
     from orchestrator.driver.log import Observer
     from orchestrator.session.board import Progress

@@ -25,7 +25,7 @@ from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
 from orchestrator.ledger.people.shelf import shelve
 from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop, settings
+from orchestrator.ledger.queue.queue_settings import QueueSettings, ask_to_stop, settings
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sql_source import selected

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 from orchestrator import client
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
-from orchestrator.api.trial import Trial
+from orchestrator.api.local_trial import Trial
 from orchestrator.client.answers import (
     ComparedSweeps,
     Stopped,

@@ -28,7 +28,7 @@ from orchestrator.ledger.people.notes import note_of, notes_of_sweeps
 from orchestrator.ledger.people.shelf import shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import settings
+from orchestrator.ledger.queue.queue_settings import settings
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.index import differences, earlier_of_file, exact_version, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder

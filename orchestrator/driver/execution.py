@@ -23,7 +23,7 @@ from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import LeasedSweep
 from orchestrator.driver.user_code import account_for
 from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, counted
-from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.queue.queue_settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     FINISHED_SWEEP,
@@ -184,7 +184,7 @@ def run_session(
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
         session.settle_extended()
-    _begun(partial(import_module, "orchestrator.report.report"))  # beside the evaluation on test
+    _begun(partial(import_module, "orchestrator.report.report_files"))  # beside the evaluation on test
     observer.show(session.progress())
     return session.end, share.engines
 

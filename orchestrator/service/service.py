@@ -30,7 +30,7 @@ from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.ledger.queue.submissions import Submission, SubmissionWriter
 from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm_seconds

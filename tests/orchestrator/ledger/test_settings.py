@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import BadInput, StaleRevision
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import (
+from orchestrator.ledger.queue.queue_settings import (
     QueueSettings,
     ask_to_stop,
     asked_to_stop,

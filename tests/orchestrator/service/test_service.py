@@ -18,7 +18,7 @@ from sqlalchemy import update
 from orchestrator.errors import Exit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, change_settings, resume, settings
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, change_settings, resume, settings
 from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.tables import SUBMISSION
