@@ -116,7 +116,7 @@ _MODULES = {
     "Progress": "session.board",
     "Status": "client.statuses",
     "Sweep": "api.local_sweep",
-    "Trial": "api.trial",
+    "Trial": "api.local_trial",
     "available": "api.clusters",
     "check": "api.maintenance",
     "collect_garbage": "api.maintenance",
