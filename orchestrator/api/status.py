@@ -348,36 +348,9 @@ def _row(
     values: Mapping[str, ValueSoFar],
 ) -> dict[str, Any]:
     """Return the values of `Status`."""
-    shared: dict[str, Any] = {
-        "owner": submission.owner if submission else None,
-        "driver": None,
-        "trials": {},
-        "waiting_for_mlflow": 0,
-        "finished_at": None,
-        "metric": None,
-        "best_value": None,
-        "best_trial": None,
-        "on_front": None,
-        "best": None,
-        "chosen": None,
-        "cost": None,
-        "time_left": None,
-    }
     if record is None:
         assert submission is not None, "rows of the ledger are never deleted"
-        refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
-        state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
-        return {
-            **shared,
-            "id": submission.sweep_id,
-            "state": state,
-            "state_text": state.lower(),
-            "reason": reason,
-            "task": config.trainable.task_of(submission.document),
-            "profile": submission.document.get("profile"),
-            "created_at": submission.at,
-            "priority_class": classes.get(submission.sweep_id, "normal"),
-        }
+        return _row_without_driver(ledger, submission, classes)
     driver = holder(ledger, record.id)
     is_shared = "direction" in record.facts and preference_of(record) is None
     state = record.state
@@ -395,9 +368,9 @@ def _row(
     figures = _figures(ledger, record, outline, values, states, is_running=is_running)
     shown = leading(state, figures["best"], figures["chosen"])
     return {
-        **shared,
         **figures,
         "id": record.id,
+        "owner": submission.owner if submission else None,
         "state": state,
         "state_text": _state_text(state, trials, figures["cost"]),
         "reason": reason,
@@ -413,6 +386,32 @@ def _row(
         "best_value": shown.value if shown else None,
         "best_trial": shown.key if shown else None,
         "on_front": len(read_front(ledger, record).trials) if is_shared else None,
+    }
+
+
+def _row_without_driver(
+    ledger: Ledger, submission: Submission, classes: Mapping[str, PriorityClass]
+) -> dict[str, Any]:
+    """Return the values of `Status` for a submission that no driver has recorded as a sweep."""
+    refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
+    state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
+    return {
+        "id": submission.sweep_id,
+        "owner": submission.owner,
+        "state": state,
+        "state_text": state.lower(),
+        "reason": reason,
+        "task": config.trainable.task_of(submission.document),
+        "profile": submission.document.get("profile"),
+        "driver": None,
+        "trials": {},
+        "waiting_for_mlflow": 0,
+        "created_at": submission.at,
+        "finished_at": None,
+        "priority_class": classes.get(submission.sweep_id, "normal"),
+        "metric": None,
+        "best_value": None,
+        "best_trial": None,
     }
 
 
@@ -434,6 +433,7 @@ def _figures(
         "best": None,
         "chosen": None,
         "cost": cost(record, attempts, states, trials_limit=wanted, now=until),
+        "time_left": None,
     }
     maximize = record.facts.get("direction") == "maximize"
     best, chosen = first_so_far(trials, values, maximize=maximize), _chosen(ledger, record, trials, values)

@@ -43,7 +43,7 @@ def lose_database(ledger: Ledger) -> None:
 
 def submit(ledger: Ledger) -> None:
     order = SubmissionRequest("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
-    submissions.submit(ledger, order, lambda is_known: "a-1", again=True, withdraw=True)
+    submissions.submit(ledger, order, lambda is_known: "a-1", withdraw=True)
 
 
 def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> None:

@@ -22,7 +22,7 @@ from tests.orchestrator.ledger.examples import writer
 
 def submit(ledger: Ledger) -> Submission:
     order = SubmissionRequest("ada", {"name": "a"}, "", {}, None, "c0ffee")
-    return submissions.submit(ledger, order, lambda is_known: "a-1", again=True)[0]
+    return submissions.submit(ledger, order, lambda is_known: "a-1")[0]
 
 
 def submission(ledger: Ledger) -> Submission:

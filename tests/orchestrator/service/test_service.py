@@ -58,7 +58,7 @@ class Deployment:
 
     def submit(self, sweep_id: str = "a-1", behaviour: str = "hold") -> Submission:
         order = SubmissionRequest("ada", {"name": sweep_id}, "", {"behaviour": behaviour}, None, "c0ffee")
-        return submissions.submit(self.ledger, order, lambda is_known: sweep_id, again=True)[0]
+        return submissions.submit(self.ledger, order, lambda is_known: sweep_id)[0]
 
     def submission(self, sweep_id: str = "a-1") -> Submission:
         entry = submissions.submission(self.ledger, sweep_id)

@@ -287,7 +287,7 @@ class World:
     def _submit(self, ledger: Ledger, job: Job, key: str) -> object:
         """Submit a sweep; the same key never submits it twice."""
         order = SubmissionRequest(job.owner, {"name": job.sweep_id}, "", {}, key, "")
-        return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
+        return submissions.submit(ledger, order, lambda _: job.sweep_id, withdraw=True)
 
     def _stop(self, sweep_id: str, ledger: Ledger) -> None:
         """Stop a sweep that waits or runs; a repeated command may find it stopped."""
