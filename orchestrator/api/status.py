@@ -353,7 +353,7 @@ def _row(
         return _row_without_driver(ledger, submission, classes)
     driver = holder(ledger, record.id)
     is_shared = "direction" in record.facts and preference_of(record) is None
-    state = record.state
+    state: str = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
@@ -412,6 +412,11 @@ def _row_without_driver(
         "metric": None,
         "best_value": None,
         "best_trial": None,
+        "on_front": None,
+        "best": None,
+        "chosen": None,
+        "cost": None,
+        "time_left": None,
     }
 
 
