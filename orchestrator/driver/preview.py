@@ -29,8 +29,7 @@ from orchestrator.training import costs
 from orchestrator.training.process import worker_environment
 from trainables.cost import Cost
 from trainables.data.task import Signature
-from trainables.parsing import parsed
-from trainables.sources import source_of, text_of
+from trainables.sources import parsed, source_of, text_of
 from trainables.trial import ScriptSettings, TrialSettings
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")

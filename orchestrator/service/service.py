@@ -38,8 +38,7 @@ from orchestrator.process_secrets import redacted
 from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import Rounds, announced, knocked
 from orchestrator.service.notices import Notices
-from orchestrator.service.situation import Process, Situation
-from orchestrator.service.start_order import DRIVERS_AT_ONCE, with_shares
+from orchestrator.service.start_order import DRIVERS_AT_ONCE, Process, Situation, with_shares
 from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import ClockSetting, System
