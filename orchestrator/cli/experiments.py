@@ -46,9 +46,10 @@ class ExperimentOptions:
         bool,
         typer.Option("--dry-run", help="Only validate every arm and take one training step of each."),
     ] = False
-    pages_only: Annotated[bool, typer.Option("--pages", help="Only write the pages of finished arms.")] = (
-        False
-    )
+    pages_only: Annotated[
+        bool,
+        typer.Option("--pages", help="Only write the pages of finished arms."),
+    ] = False
     publish: Annotated[
         Path | None,
         typer.Option(
