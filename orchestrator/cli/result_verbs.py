@@ -9,7 +9,6 @@ import typer
 
 from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
 from orchestrator.cli.printing import print_json, print_line, print_tables
-from orchestrator.output import Console
 from orchestrator.report.words import near
 from orchestrator.storage.paths import DEFAULT_ROOT, Paths
 from orchestrator.text_file import check_output
@@ -86,4 +85,4 @@ def compare(
     elif as_markdown:
         print_line(compared.markdown)
     else:
-        print_tables(compared.tables, Console(soft_wrap=True))
+        print_tables(compared.tables)
