@@ -61,11 +61,11 @@ from orchestrator.errors import (  # noqa: E402 - first the path
 if TYPE_CHECKING:
     from orchestrator.api.clusters import available
     from orchestrator.api.local_sweep import Sweep
+    from orchestrator.api.local_trial import Trial
     from orchestrator.api.maintenance import check, collect_garbage, recover
     from orchestrator.api.priorities import move, queue, quota
     from orchestrator.api.serving import serve, submit
     from orchestrator.api.status import status, sweeps
-    from orchestrator.api.trial import Trial
     from orchestrator.client.statuses import Status
     from orchestrator.driver.log import Observer
     from orchestrator.session.board import Progress
@@ -116,7 +116,7 @@ _MODULES = {
     "Progress": "session.board",
     "Status": "client.statuses",
     "Sweep": "api.local_sweep",
-    "Trial": "api.trial",
+    "Trial": "api.local_trial",
     "available": "api.clusters",
     "check": "api.maintenance",
     "collect_garbage": "api.maintenance",

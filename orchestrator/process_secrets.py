@@ -13,6 +13,7 @@ import ctypes
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -201,6 +202,37 @@ def parted(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:
     """
     secret = {name: value for name, value in environment.items() if is_secret(name, value)}
     return {**without_secrets(environment), HANDED: "1"}, json.dumps(secret).encode() + b"\n"
+
+
+def run_module(
+    module: str,
+    *words: str,
+    environment: Mapping[str, str],
+    given: object = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run an own module in another process, which must call `begin` first; return its output.
+
+    Args:
+        module: Name of the module.
+        words: Arguments without secrets.
+        environment: All variables of the process.
+        given: Document for its standard input, as JSON; None for none.
+        timeout: Seconds after which the process is killed; None for no limit.
+
+    Raises:
+        subprocess.TimeoutExpired: The process has taken longer.
+    """
+    variables, secrets = parted(environment)
+    return subprocess.run(
+        [sys.executable, "-m", module, *words],
+        input=secrets.decode() + ("" if given is None else json.dumps(given)),
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

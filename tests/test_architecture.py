@@ -43,7 +43,7 @@ HIDDEN = {
     "orchestrator/api/known_sources.py",
     "orchestrator/api/loaded_sweep.py",
     "orchestrator/api/planning.py",
-    "orchestrator/api/trial.py",
+    "orchestrator/api/local_trial.py",
     "orchestrator/cli/mcp_verb.py",
     "orchestrator/cli/options.py",
     "orchestrator/cli/replay_verb.py",

@@ -25,10 +25,10 @@ assert Path(orchestrator.__file__).is_relative_to(sys.argv[1]), orchestrator.__f
 sys.path.append(sys.argv[2])
 from tests import sweeps
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report import history, report
+from orchestrator.report import history, report_files
 paths = sweeps.filled(Path(sys.argv[1]) / "mlruns")
 found = history.read(Ledger.open(paths.ledger_url), sweeps.SWEEP_ID)
-print(report.write_history(found, Path(sys.argv[1]) / "report").html)
+print(report_files.write_history(found, Path(sys.argv[1]) / "report").html)
 """
 
 

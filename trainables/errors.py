@@ -45,6 +45,11 @@ def sentence(where: str, must: str, got: str, remedy: str) -> str:
     return f"{where}{' ' if has_subject else ': '}{problem(must, got)}. {remedy}".rstrip()
 
 
+def in_one_line(error: Exception) -> str:
+    """Return the type of an exception and the first line of its text, such as `ValueError: no such axis`."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 class Refusal(Exception):
     """Base class of errors that users see as one line, without a traceback.
 

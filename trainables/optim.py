@@ -23,9 +23,8 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.data.task import IGNORED
-from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Grouping, Schedule
-from trainables.trial import TrainingSettings
+from trainables.trial import OPTIMIZERS, TrainingSettings
 
 Moments: TypeAlias = optax.OptState
 """The state of an optimiser: a tree of vectors (P,) and scalars."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from trainables.errors import Refusal
+from trainables.errors import Refusal, in_one_line
 
 Entry = TypeVar("Entry")
 Settings = TypeVar("Settings")
@@ -85,7 +85,7 @@ class Registry(Mapping[str, Entry]):
         try:
             return self._accept(point.load())
         except Exception as error:
-            raise Refusal(_where(point), "cannot be loaded", _summary(error), _REMEDY) from error
+            raise Refusal(_where(point), "cannot be loaded", in_one_line(error), _REMEDY) from error
 
 
 class DeclaredRegistry(Registry[Entry], Generic[Entry, Settings]):
@@ -151,7 +151,3 @@ def subclass_of(*bases: str) -> Callable[[object], Any]:
 def _where(point: EntryPoint) -> str:
     package = f" of {point.dist.name}" if point.dist else ""
     return f"entry point {point.group}: {point.name} = {point.value}{package}"
-
-
-def _summary(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]

@@ -1,12 +1,14 @@
-"""The code of a user's trainable on disk: its files, and a digest that reveals changes."""
+"""The code of a user's trainable on disk: its files, a digest that reveals changes, and its syntax trees."""
 
 from __future__ import annotations
 
+import ast
 import errno
 import hashlib
 import io
 import os
 import stat
+import threading
 import tokenize
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -20,6 +22,8 @@ MOST = 2_000
 
 LARGEST = 16 << 20
 """Largest number of bytes of a file of code that are read."""
+
+_PARSING = threading.Lock()
 
 
 def content_of(file: Path, most: int = LARGEST) -> bytes:
@@ -176,3 +180,20 @@ def _python_files(root: Path) -> Iterator[tuple[str, Path]]:
                 yield Path(path, name).relative_to(root).as_posix(), Path(path, name)
         if files >= MOST or folders >= MOST:
             return
+
+
+def parsed(source: str | bytes, file: str = "<unknown>") -> ast.Module:
+    """Return the syntax tree of a module; one thread parses at a time.
+
+    CPython 3.11 keeps one depth of recursion for all threads. If another thread parses while garbage is
+    collected, both fail with `SystemError: AST constructor recursion depth mismatch`.
+
+    Args:
+        source: Source of the module.
+        file: Name of the module in a `SyntaxError`.
+
+    Raises:
+        SyntaxError: The source is not valid Python.
+    """
+    with _PARSING:
+        return ast.parse(source, file)

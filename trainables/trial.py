@@ -1,7 +1,7 @@
-"""Settings of one trial, each of which is static or free.
+"""Settings of one trial, each of which is static or free, and the optimisers that they can name.
 
 A *static* choice changes shapes or the graph and has a compiled program of its own; a *free* hyperparameter
-is a traced number of that program. This module does not import JAX.
+is a traced number of that program. This module imports neither JAX nor Optax.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from trainables.errors import Refusal
@@ -27,6 +28,39 @@ from trainables.settings import (
 
 if TYPE_CHECKING:
     from trainables.data.task import Signature
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """An optimiser of Optax, without its learning rate and weight decay.
+
+    Attributes:
+        scale: Name of the Optax function whose transformation turns a gradient into a direction.
+        decays: Whether the optimiser has a decoupled weight decay.
+        options: Arguments of the function.
+    """
+
+    scale: str
+    decays: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
+    {
+        "adamw": Optimizer("scale_by_adam", decays=True),
+        "adam": Optimizer("scale_by_adam"),
+        "adamax": Optimizer("scale_by_adamax"),
+        "adamaxw": Optimizer("scale_by_adamax", decays=True),
+        "amsgrad": Optimizer("scale_by_amsgrad"),
+        "lion": Optimizer("scale_by_lion", decays=True),
+        "nadam": Optimizer("scale_by_adam", options={"nesterov": True}),
+        "nadamw": Optimizer("scale_by_adam", decays=True, options={"nesterov": True}),
+        "radam": Optimizer("scale_by_radam"),
+        "rmsprop": Optimizer("scale_by_rms"),
+        "sgd": Optimizer("identity"),
+    }
+)
+"""Optimisers by their names in Optax, with Optax's defaults."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +136,7 @@ class TrainingSettings:
         warmup_epochs: Length of the rise in epochs of the training split, in place of `warmup`, or None.
             Numbers are free; None has another program.
         groups: Which parameters of a layer have the recurrent rate, and which decay.
-        optimizer: Name of `trainables.optimizers.OPTIMIZERS`.
+        optimizer: Name in `OPTIMIZERS`.
         clip: Largest norm of the gradient of all parameters, or None for no limit. Numbers are free; None has
             another program.
         label_smoothing: Share of the target's probability that training spreads over all classes, or None.

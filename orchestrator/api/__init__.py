@@ -16,13 +16,13 @@ if TYPE_CHECKING:
         findings,
         live,
         loaded_sweep,
+        local_trial,
         maintenance,
         notice_admin,
         planning,
         priorities,
         replays,
         serving,
-        trial,
         user_admin,
     )
 
@@ -32,13 +32,13 @@ __all__ = [
     "findings",
     "live",
     "loaded_sweep",
+    "local_trial",
     "maintenance",
     "notice_admin",
     "planning",
     "priorities",
     "replays",
     "serving",
-    "trial",
     "user_admin",
 ]
 

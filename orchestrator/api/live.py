@@ -14,9 +14,9 @@ from statistics import median
 from typing import TypeVar
 
 from orchestrator import config
+from orchestrator.api.local_trial import unshown_metrics
 from orchestrator.api.priorities import queue
 from orchestrator.api.status import history_of, speed_of, status
-from orchestrator.api.trial import unshown_metrics
 from orchestrator.api.workspace import Workspace
 from orchestrator.client.answers import (
     Band,

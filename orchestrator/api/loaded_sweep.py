@@ -42,7 +42,7 @@ from trainables.trial import ModelSettings
 
 if TYPE_CHECKING:
     from orchestrator.api.results import Results
-    from orchestrator.report.report import ReportFiles
+    from orchestrator.report.report_files import ReportFiles
 
 MOST_NETWORKS = 64
 """Largest number of networks whose sizes `LoadedSweep.networks` counts, each in a tenth of a second."""

@@ -25,7 +25,7 @@ from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
 from orchestrator.ledger.people.shelf import shelve
 from orchestrator.ledger.people.user_records import AuditEntry, Note, Shelf, User
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import QueueSettings, ask_to_stop, settings
+from orchestrator.ledger.queue.queue_settings import QueueSettings, ask_to_stop, settings
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sql_source import selected
@@ -127,9 +127,9 @@ class LocalBackend(Backend):
         return [trial_row(record) for record in sorted(found, key=lambda one: one.role != "search")]
 
     def trial(self, trial: str) -> TrialDocument:
-        found = api.trial.Trial.named(trial, root=self._root)
+        found = api.local_trial.Trial.named(trial, root=self._root)
         history = found.history()
-        log = found.log() if history.attempts else api.trial.WorkerLogs("", (), ())
+        log = found.log() if history.attempts else api.local_trial.WorkerLogs("", (), ())
         unshown, last = found.unshown_metrics, history.reports[-1] if history.reports else None
         with self.workspace.ledger() as ledger:
             sweep = ledger.sweep(found.record.sweep_id)
@@ -165,7 +165,8 @@ class LocalBackend(Backend):
 
     def reports(self, trial: str) -> Sequence[ReportRow]:
         return [
-            report_row(record) for record in api.trial.Trial.named(trial, root=self._root).history().reports
+            report_row(record)
+            for record in api.local_trial.Trial.named(trial, root=self._root).history().reports
         ]
 
     def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
@@ -199,7 +200,7 @@ class LocalBackend(Backend):
         return client.answers.LogPart(part.start, part.end, part.size, part.text, note, is_over)
 
     def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
-        found = api.trial.Trial.named(trial, root=self._root)
+        found = api.local_trial.Trial.named(trial, root=self._root)
         file = self.workspace.paths.log(found.record.sweep_id, found.key)
         return log_part(file, start, length) if file.exists() else client.answers.LogPart(0, 0, 0, "")
 

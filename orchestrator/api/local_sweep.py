@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tqdm.auto import tqdm
 from orchestrator import client
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import LocalBackend
-from orchestrator.api.trial import Trial
+from orchestrator.api.local_trial import Trial
 from orchestrator.client.answers import (
     ComparedSweeps,
     Stopped,
@@ -34,7 +35,7 @@ from orchestrator.client.statuses import DetailedStatus
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Run
 from orchestrator.driver.detached import DEADLINE_SECONDS, NOTIFY, TRACKING_SECONDS
-from orchestrator.driver.log import Observer
+from orchestrator.driver.log import Observer, profile_note
 from orchestrator.driver.run import drive
 from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
@@ -204,25 +205,11 @@ class Sweep(LoadedSweep):
             Damaged: The ledger is damaged beyond its backup.
             NoCluster: The cluster does not answer.
         """
-        failed = self.failed() if retry_failed else ()
-        if retry_failed and not failed:
-            raise BadInput(self.id, "has no failed trials to retry", "", "`show` shows a trial.")
+        failed = self._failed_to_retry() if retry_failed else ()
         self._check_bound()
         with _watching(self, observer, progress) as screen, self._notified(screen) as notices:
-            hardware = self.admit()
-            if profile := self.specification.profile:
-                reasons = {None: "as it began", True: hardware.phrase, False: "asked for"}
-                why = reasons[self._request.automatic]
-                setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
-                screen.say(f"Profile `{profile}` ({why}): {setting}")
-            known = self._is_known()
-            run = Run(
-                self.workspace.paths,
-                self.workspace.data,
-                hardware,
-                self.id if known else self.specification.recorded_id,
-                self._request.new and not known,
-                failed,
+            run = replace(
+                self._admitted_run(failed, screen),
                 deadline=deadline,
                 tracking_patience=tracking_patience,
                 wait=preflight.Patience.of(wait),
@@ -232,6 +219,40 @@ class Sweep(LoadedSweep):
             if notices is not None:
                 notices.end(code)
             return code
+
+    def _failed_to_retry(self) -> tuple[str, ...]:
+        """Return the keys of the failed trials.
+
+        Raises:
+            BadInput: None has failed.
+        """
+        if failed := self.failed():
+            return failed
+        raise BadInput(self.id, "has no failed trials to retry", "", "`show` shows a trial.")
+
+    def _admitted_run(self, failed: tuple[str, ...], screen: Observer) -> Run:
+        """Check that the sweep can run here, and return its run with the default time limits.
+
+        Args:
+            failed: Keys of the failed trials that are retried.
+            screen: Observer that receives which profile runs, and why.
+
+        Raises:
+            BadInput: The sweep cannot run here.
+        """
+        hardware = self.admit()
+        if profile := self.specification.profile:
+            why = {None: "as it began", True: hardware.phrase, False: "asked for"}[self._request.automatic]
+            screen.say(profile_note(profile, why))
+        is_known = self._is_known()
+        return Run(
+            self.workspace.paths,
+            self.workspace.data,
+            hardware,
+            self.id if is_known else self.specification.recorded_id,
+            self._request.new and not is_known,
+            failed,
+        )
 
     @contextmanager
     def _notified(self, screen: Observer) -> Iterator[SweepNotices | None]:

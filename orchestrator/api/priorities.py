@@ -17,8 +17,8 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import COMMAND_LINE, Asked
 from orchestrator.ledger.people.users import users
 from orchestrator.ledger.pool import claims
-from orchestrator.ledger.queue import settings, submissions
-from orchestrator.ledger.queue.settings import QueueSettings, change_settings
+from orchestrator.ledger.queue import queue_settings, submissions
+from orchestrator.ledger.queue.queue_settings import QueueSettings, change_settings
 from orchestrator.ledger.sweeps.index import known_sweeps
 from orchestrator.sharing.pool_rows import CLASSES, UNIT, Owner, PriorityClass
 
@@ -130,8 +130,8 @@ def resume(
         submission = submissions.submission(ledger, sweep_id)
         if submission is not None and submission.state == "PARKED":
             submissions.release(ledger, sweep_id, asked=asked)
-            return sweep_id, settings.settings(ledger, sweep_id)
-        return sweep_id, settings.resume(ledger, sweep_id, asked=asked)
+            return sweep_id, queue_settings.settings(ledger, sweep_id)
+        return sweep_id, queue_settings.resume(ledger, sweep_id, asked=asked)
 
 
 def _check_admin(ledger: Ledger, actor: str) -> None:

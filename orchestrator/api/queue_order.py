@@ -15,10 +15,10 @@ from orchestrator.ledger.pool.rates import documents, finish_rates
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.sweeps.lease import driven
 from orchestrator.service.service import lease_name
-from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     STARTING_AT_ONCE,
+    Situation,
     claim_of,
     in_turn,
     may_start,

@@ -21,7 +21,7 @@ from orchestrator.config.strategy import SCHEDULERS, read_scheduler
 from orchestrator.config.sweep_config import Scheduler, SweepConfig
 from orchestrator.errors import BadInput, counted
 from orchestrator.report.html import replay_page
-from orchestrator.schedule.replay import LearningCurve, recorded_curves, repeated, worth
+from orchestrator.schedule.scheduler_replay import LearningCurve, recorded_curves, repeated, worth
 
 ALTERNATIVES = (
     "none",

@@ -22,7 +22,7 @@ from orchestrator.report.comparison import SideBySide, markdown, side_by_side, t
 from orchestrator.report.figures import figure
 from orchestrator.report.history import History
 from orchestrator.report.html import comparison_page
-from orchestrator.report.report import ReportFiles, write_history
+from orchestrator.report.report_files import ReportFiles, write_history
 from orchestrator.report.summary import LeaderboardRow, summarise
 from orchestrator.report.tuning import tuning_of
 from orchestrator.study.study import Study, store

@@ -186,24 +186,11 @@ def submit(
     sweep.admit(owner)
     preflight.check_paths(workspace.paths)
     workspace.paths.create()
-    order = SubmissionRequest(
-        owner,
-        specification.document(),
-        specification.source_text,
-        {"data": str(workspace.data), **DRIVER_OPTIONS, **_code(sweep), **(options or {})},
-        key,
-        provenance.git_commit(),
-    )
-
-    def choose(is_known: Callable[[str], bool]) -> str:
-        return _unused(specification, is_known) if new else sweep.id
-
     with workspace.ledger(create=True) as ledger:
         submitted = submissions.submit(
             ledger,
-            order,
-            choose,
-            again=True,
+            _request(sweep, owner, key, options or {}),
+            _choice(sweep, new=new),
             only_own=only_own,
             only_ended=only_ended,
             withdraw=withdraw,
@@ -213,6 +200,26 @@ def submit(
     with suppress(OSError):  # it only saves the wait for the next poll
         discovery.knock(workspace.paths.service)
     return submitted
+
+
+def _choice(sweep: LoadedSweep, *, new: bool) -> Callable[[Callable[[str], bool]], str]:
+    """Return the function that chooses the ID of a submission, given a predicate of the IDs in use."""
+    return lambda is_known: _unused(sweep.specification, is_known) if new else sweep.id
+
+
+def _request(
+    sweep: LoadedSweep, owner: str, key: str | None, options: Mapping[str, Any]
+) -> SubmissionRequest:
+    """Return the submission of a sweep, with the code that it runs and the options of its driver."""
+    specification = sweep.specification
+    return SubmissionRequest(
+        owner,
+        specification.document(),
+        specification.source_text,
+        {"data": str(sweep.workspace.data), **DRIVER_OPTIONS, **_code(sweep), **options},
+        key,
+        provenance.git_commit(),
+    )
 
 
 def _code(sweep: LoadedSweep) -> dict[str, bool]:

@@ -28,7 +28,7 @@ from orchestrator.ledger.people.notes import note_of, notes_of_sweeps
 from orchestrator.ledger.people.shelf import shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import settings
+from orchestrator.ledger.queue.queue_settings import settings
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.index import differences, earlier_of_file, exact_version, known_sweeps
 from orchestrator.ledger.sweeps.lease import holder
@@ -348,39 +348,12 @@ def _row(
     values: Mapping[str, ValueSoFar],
 ) -> dict[str, Any]:
     """Return the values of `Status`."""
-    shared: dict[str, Any] = {
-        "owner": submission.owner if submission else None,
-        "driver": None,
-        "trials": {},
-        "waiting_for_mlflow": 0,
-        "finished_at": None,
-        "metric": None,
-        "best_value": None,
-        "best_trial": None,
-        "on_front": None,
-        "best": None,
-        "chosen": None,
-        "cost": None,
-        "time_left": None,
-    }
     if record is None:
         assert submission is not None, "rows of the ledger are never deleted"
-        refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
-        state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
-        return {
-            **shared,
-            "id": submission.sweep_id,
-            "state": state,
-            "state_text": state.lower(),
-            "reason": reason,
-            "task": config.trainable.task_of(submission.document),
-            "profile": submission.document.get("profile"),
-            "created_at": submission.at,
-            "priority_class": classes.get(submission.sweep_id, "normal"),
-        }
+        return _row_without_driver(ledger, submission, classes)
     driver = holder(ledger, record.id)
     is_shared = "direction" in record.facts and preference_of(record) is None
-    state = record.state
+    state: str = record.state
     reason = record.reason or (_why_failed(ledger, record) if state == "FAILED" else None)
     if driver is None and state in DRIVEN_SWEEP:
         state, reason = "INTERRUPTED", "its driver is gone"
@@ -395,9 +368,9 @@ def _row(
     figures = _figures(ledger, record, outline, values, states, is_running=is_running)
     shown = leading(state, figures["best"], figures["chosen"])
     return {
-        **shared,
         **figures,
         "id": record.id,
+        "owner": submission.owner if submission else None,
         "state": state,
         "state_text": _state_text(state, trials, figures["cost"]),
         "reason": reason,
@@ -413,6 +386,37 @@ def _row(
         "best_value": shown.value if shown else None,
         "best_trial": shown.key if shown else None,
         "on_front": len(read_front(ledger, record).trials) if is_shared else None,
+    }
+
+
+def _row_without_driver(
+    ledger: Ledger, submission: Submission, classes: Mapping[str, PriorityClass]
+) -> dict[str, Any]:
+    """Return the values of `Status` for a submission that no driver has recorded as a sweep."""
+    refused = "FAILED" if submission.code == Exit.BAD_INPUT else "INTERRUPTED"
+    state, reason = state_without_driver(submission, ledger.system) or (refused, submission.cause)
+    return {
+        "id": submission.sweep_id,
+        "owner": submission.owner,
+        "state": state,
+        "state_text": state.lower(),
+        "reason": reason,
+        "task": config.trainable.task_of(submission.document),
+        "profile": submission.document.get("profile"),
+        "driver": None,
+        "trials": {},
+        "waiting_for_mlflow": 0,
+        "created_at": submission.at,
+        "finished_at": None,
+        "priority_class": classes.get(submission.sweep_id, "normal"),
+        "metric": None,
+        "best_value": None,
+        "best_trial": None,
+        "on_front": None,
+        "best": None,
+        "chosen": None,
+        "cost": None,
+        "time_left": None,
     }
 
 
@@ -434,6 +438,7 @@ def _figures(
         "best": None,
         "chosen": None,
         "cost": cost(record, attempts, states, trials_limit=wanted, now=until),
+        "time_left": None,
     }
     maximize = record.facts.get("direction") == "maximize"
     best, chosen = first_so_far(trials, values, maximize=maximize), _chosen(ledger, record, trials, values)

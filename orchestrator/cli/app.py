@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "status": "orchestrator.cli.look:status",
         "show": "orchestrator.cli.look:show",
         "logs": "orchestrator.cli.look:logs",
-        "note": "orchestrator.cli.note_verb:note",
+        "note": "orchestrator.cli.shelf_verbs:note",
         "archive": "orchestrator.cli.shelf_verbs:archive",
         "delete": "orchestrator.cli.shelf_verbs:delete",
         "sql": "orchestrator.cli.sql_verb:sql",
@@ -62,7 +62,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     },
     "Results": {
         "report": "orchestrator.cli.result_verbs:report",
-        "compare": "orchestrator.cli.compare_verb:compare",
+        "compare": "orchestrator.cli.result_verbs:compare",
         "replay": "orchestrator.cli.replay_verb:replay",
         "evaluate": "orchestrator.cli.file_verbs:evaluate",
         "export": "orchestrator.cli.file_verbs:export",

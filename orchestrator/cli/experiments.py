@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Timer
 from typing import Annotated
@@ -17,8 +17,9 @@ from orchestrator.api.clusters import available
 from orchestrator.api.local_sweep import Sweep
 from orchestrator.api.workspace import Workspace
 from orchestrator.cli.local_runs import follow_submitted, run_here, service_for, submit_sweep, with_root_of
+from orchestrator.cli.options import with_options
 from orchestrator.cli.printing import print_line
-from orchestrator.cli.run_options import Profile, RunOptions, with_run_options
+from orchestrator.cli.run_options import Profile, RunOptions
 from orchestrator.errors import BadInput, Exit, counted
 from orchestrator.experiment import experiment_page, publishing
 from orchestrator.experiment import file as files
@@ -36,40 +37,37 @@ FOLDER = Path("experiments")
 """Folder in which an experiment is looked for by its name."""
 
 
-@with_run_options
-def experiment(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="Experiment file, such as experiments/ldstack-copy.yaml, or its name."
-        ),
-    ] = None,
-    profile: Profile = None,
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """The options of `experiment` alone; each field is an option."""
+
+    profile: Profile = None
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only validate every arm and take one training step of each."),
-    ] = False,
+    ] = False
     pages_only: Annotated[
-        bool, typer.Option("--pages", help="Only write the pages of finished arms.")
-    ] = False,
+        bool,
+        typer.Option("--pages", help="Only write the pages of finished arms."),
+    ] = False
     publish: Annotated[
         Path | None,
         typer.Option(
             "--publish", metavar="FOLDER", help="Also publish the results here, such as docs/experiments."
         ),
-    ] = None,
+    ] = None
     index: Annotated[
         Path | None,
         typer.Option(
             "--index", metavar="FOLDER", help="Write the index of the published results in this folder."
         ),
-    ] = None,
+    ] = None
     arms: Annotated[
         str | None,
         typer.Option(
             "--only", "--arms", metavar="NAMES", help="Run only these arms, such as `lds-300,lstm-300`."
         ),
-    ] = None,
+    ] = None
     gpu: Annotated[
         bool,
         typer.Option(
@@ -77,7 +75,7 @@ def experiment(
             help="Train at the published size in this process, on a GPU of this machine. It saves after eight"
             " minutes; repeat the command to continue.",
         ),
-    ] = False,
+    ] = False
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,8 +83,19 @@ def experiment(
             metavar="KEY=VALUE",
             help="Override resources of a trial, such as `resources.gpu=1/4`; repeatable.",
         ),
+    ] = None
+
+
+@with_options(asked=ExperimentOptions, options=RunOptions)
+def experiment(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="Experiment file, such as experiments/ldstack-copy.yaml, or its name."
+        ),
     ] = None,
     *,
+    asked: ExperimentOptions,
     options: RunOptions,
 ) -> int:
     """Run the sweeps of an experiment file, one after another, and write its pages.
@@ -107,32 +116,39 @@ def experiment(
         sweep experiment rotrnn-table-1 --only listops-bidirectional --gpu
     """
     code: int = Exit.COMPLETE
-    if file is None and index is None:
+    if file is None and asked.index is None:
         raise BadInput("experiment", "requires a FILE or `--index`", "neither", "Name an experiment file.")
     if file is not None:
-        hardware = available(root=options.root)
-        if gpu:
-            options = replace(options, here=True, detach=False)
-            if not (hardware.gpus or dry_run or pages_only):
-                remedy = "Use a machine with one, add `--dry-run`, or choose a smaller size with `--profile`."
-                raise BadInput("--gpu", "requires a GPU", f"{hardware.gpus} GPUs", remedy)
-        size = profile or ("full" if gpu else "auto")
-        loaded = files.load(_named(file), profile=size, gpus=hardware.gpus, overrides=overrides or ())
-        chosen = loaded if arms is None else files.selected(loaded, arms.split(","))
-        if dry_run:
-            _dry_run(chosen, options)
-            return code
-        options = with_root_of(service_for(options), options)
-        workspace = Workspace.at(options.root, options.data)
-        if not pages_only:
-            with ended_after(CALL_SECONDS if gpu else None):
-                code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
-        _write_pages(loaded, workspace, publish)
-    if index is not None:
-        publishing.refresh(index)
-        target = index.parent / INDEX
-        target.write_text(publishing.index(index), encoding="utf-8")
+        code = _run(file, asked, options)
+    if asked.index is not None:
+        publishing.refresh(asked.index)
+        target = asked.index.parent / INDEX
+        target.write_text(publishing.index(asked.index), encoding="utf-8")
         print_line(f"Results: {near(target.absolute())}")
+    return code
+
+
+def _run(file: Path, asked: ExperimentOptions, options: RunOptions) -> int:
+    """Run the arms of an experiment file, unless only a dry run or its pages were asked for."""
+    hardware = available(root=options.root)
+    if asked.gpu:
+        options = replace(options, here=True, detach=False)
+        if not (hardware.gpus or asked.dry_run or asked.pages_only):
+            remedy = "Use a machine with one, add `--dry-run`, or choose a smaller size with `--profile`."
+            raise BadInput("--gpu", "requires a GPU", f"{hardware.gpus} GPUs", remedy)
+    size = asked.profile or ("full" if asked.gpu else "auto")
+    loaded = files.load(_named(file), profile=size, gpus=hardware.gpus, overrides=asked.overrides or ())
+    chosen = loaded if asked.arms is None else files.selected(loaded, asked.arms.split(","))
+    if asked.dry_run:
+        _dry_run(chosen, options)
+        return Exit.COMPLETE
+    code: int = Exit.COMPLETE
+    options = with_root_of(service_for(options), options)
+    workspace = Workspace.at(options.root, options.data)
+    if not asked.pages_only:
+        with ended_after(CALL_SECONDS if asked.gpu else None):
+            code = run(chosen, workspace, _start(chosen, options), print_line, hardware=hardware)
+    _write_pages(loaded, workspace, asked.publish)
     return code
 
 

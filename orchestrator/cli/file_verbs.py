@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.api import templates
 from orchestrator.api.local_sweep import Sweep
-from orchestrator.api.trial import Trial
+from orchestrator.api.local_trial import Trial
 from orchestrator.cli.options import Data, Json, Root, SweepId, TrialName, trial_name
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.errors import BadInput, counted

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
+from dataclasses import fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -75,6 +79,55 @@ Key = Annotated[
     str | None,
     typer.Option("--key", help="Idempotency key: repeating the request with it adds nothing."),
 ]
+
+
+Code = TypeVar("Code")
+
+
+def with_options(**groups: type) -> Callable[[Callable[..., Code]], Callable[..., Code]]:
+    """Return a decorator that adds the options of dataclasses to a verb, which receives one object of each.
+
+    Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
+
+    Example:
+
+        @with_options(options=RunOptions)
+        def run(file: File, *, options: RunOptions) -> int: ...
+
+    Args:
+        groups: Dataclass of options, each field with its annotation and default, by parameter of the verb.
+    """
+
+    def decorate(verb: Callable[..., Code]) -> Callable[..., Code]:
+        own = signature(verb, eval_str=True).parameters
+        added = {name: _parameters(group) for name, group in groups.items()}
+
+        @wraps(verb)
+        def command(**given: Any) -> Code:
+            options = {
+                name: groups[name](**{parameter.name: given.pop(parameter.name) for parameter in parameters})
+                for name, parameters in added.items()
+            }
+            return verb(**given, **options)
+
+        parameters = [
+            each.replace(kind=Parameter.KEYWORD_ONLY)
+            for name, parameter in own.items()
+            for each in added.get(name, [parameter])
+        ]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return command
+
+    return decorate
+
+
+def _parameters(group: type) -> list[Parameter]:
+    kinds = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
+        for field in fields(group)
+    ]
 
 
 def backend_of(server: str | None, root: Path) -> Backend:

@@ -212,10 +212,11 @@ def _marks(entry: Note | Status) -> str:
     return ", ".join([*(["favourite"] if entry.favourite else []), *entry.tags])
 
 
-def print_tables(tables: Sequence[TitledTable], console: RichConsole) -> None:
-    """Print tables with aligned columns."""
+def print_tables(tables: Sequence[TitledTable], console: RichConsole | None = None) -> None:
+    """Print tables with aligned columns, by default on standard output."""
     from rich.text import Text
 
+    console = console or output.Console(soft_wrap=True)
     for table in tables:
         columns = [
             [cell.ljust(max(map(len, cells))) for cell in cells]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.cli.options import TABLE, Json, Root, Server, backend_of
+from orchestrator.cli.options import TABLE, Json, Root, Server, backend_of, with_options
 from orchestrator.cli.printing import print_json, print_line
 from orchestrator.client.answers import ReplayedScheduler, ReplayReport
 from orchestrator.errors import BadInput, counted
@@ -16,6 +16,45 @@ from orchestrator.report import words
 from orchestrator.storage.paths import DEFAULT_ROOT
 
 
+@dataclass(frozen=True)
+class TableOptions:
+    """The options of `replay` for a table of curves; each field is an option."""
+
+    curves: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table of curves instead of a sweep: JSON lines.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
+    values: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH", help="Path of the curve in each line of the table.", rich_help_panel=TABLE
+        ),
+    ] = "curve"
+    length: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FIELD",
+            help="Field of each line with the length of the whole training.",
+            rich_help_panel=TABLE,
+        ),
+    ] = None
+    trials: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Number of trials in each draw from the table.", rich_help_panel=TABLE
+        ),
+    ] = 64
+    minimize: Annotated[
+        bool,
+        typer.Option("--minimize", help="Smaller values of the table are better.", rich_help_panel=TABLE),
+    ] = False
+
+
+@with_options(table=TableOptions)
 def replay(
     sweep: Annotated[
         str | None, typer.Argument(metavar="[SWEEP]", help="ID of a sweep, or its beginning.")
@@ -38,38 +77,7 @@ def replay(
             help="Number of replays, each with the trials in another random order.",
         ),
     ] = None,
-    curves: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Table of curves instead of a sweep: JSON lines.",
-            rich_help_panel=TABLE,
-        ),
-    ] = None,
-    values: Annotated[
-        str,
-        typer.Option(
-            metavar="PATH", help="Path of the curve in each line of the table.", rich_help_panel=TABLE
-        ),
-    ] = "curve",
-    length: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FIELD",
-            help="Field of each line with the length of the whole training.",
-            rich_help_panel=TABLE,
-        ),
-    ] = None,
-    trials: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Number of trials in each draw from the table.", rich_help_panel=TABLE
-        ),
-    ] = 64,
-    minimize: Annotated[
-        bool,
-        typer.Option("--minimize", help="Smaller values of the table are better.", rich_help_panel=TABLE),
-    ] = False,
+    table: TableOptions = TableOptions(),
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw cost against regret as an HTML page.")
     ] = None,
@@ -88,22 +96,22 @@ def replay(
 
         sweep replay retrieval --scheduler asha:reduction=3 --workers 16
     """
-    if (sweep is None) == (curves is None):
+    if (sweep is None) == (table.curves is None):
         raise BadInput(
             "replay", "needs a sweep or --curves", "both" if sweep else "neither", "Give one of them."
         )
-    if curves is not None or output is not None:
+    if table.curves is not None or output is not None:
         from orchestrator.api import replays  # Ray, whose schedulers decide, takes seconds
 
-    if curves is not None:
+    if table.curves is not None:
         report = replays.replay_curves(
-            curves,
-            values,
-            length,
+            table.curves,
+            table.values,
+            table.length,
             scheduler or (),
             workers or (8,),
-            maximize=not minimize,
-            trials=trials,
+            maximize=not table.minimize,
+            trials=table.trials,
             draws=draws or 100,
         )
     else:

@@ -1,4 +1,4 @@
-"""The verb `report`."""
+"""The verbs `report` and `compare`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.options import Json, Root, Server, SweepId, backend_of
-from orchestrator.cli.printing import print_json, print_line
+from orchestrator.cli.printing import print_json, print_line, print_tables
 from orchestrator.report.words import near
 from orchestrator.storage.paths import DEFAULT_ROOT, Paths
 from orchestrator.text_file import check_output
@@ -47,3 +47,42 @@ def report(
 
         show_result(sweep_id, root)
     print_line(f"report: {near(file.absolute())}")
+
+
+def compare(
+    sweeps: Annotated[
+        list[str], typer.Argument(metavar="SWEEP...", help="IDs of sweeps, or the beginnings of them.")
+    ],
+    root: Root = DEFAULT_ROOT,
+    tuning: Annotated[
+        bool, typer.Option("--tuning", help="Add tuning curves (the best of k trials), for random searches.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Also write an HTML page with plots of the curves.")
+    ] = None,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Print sweeps side by side: results by seed, trials spent, differences, and published results.
+
+    A sweep is named the best one of its task if the difference to every other sweep is established: with 95 %
+    confidence for all differences together, over both seeds and test examples, and with at least 3 seeds
+    each. Otherwise the output gives the reason, and the smallest difference that could be established.
+
+    Example:
+
+        sweep compare retrieval listops
+        sweep compare random-rotrnn random-lru --tuning --output curves.html
+    """
+    if output is not None:
+        check_output(output)
+    compared = backend_of(server, root).compare(sweeps, tuning=tuning, page=output is not None)
+    if output is not None and compared.page is not None:
+        output.write_text(compared.page, encoding="utf-8")
+    if as_json:
+        print_json(compared.document)
+    elif as_markdown:
+        print_line(compared.markdown)
+    else:
+        print_tables(compared.tables)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import wraps
-from inspect import Parameter, Signature, signature
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
@@ -123,27 +120,3 @@ class RunOptions:
             rich_help_panel=EXECUTION,
         ),
     ] = False
-
-
-def with_run_options(verb: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `RunOptions` to a verb, which receives them as one object, `options`.
-
-    Typer reads the parameters of a verb from its signature, so the fields are put into the signature.
-    """
-    given_to_verb = signature(verb, eval_str=True).parameters
-    own = [parameter for name, parameter in given_to_verb.items() if name != "options"]
-    kinds = get_type_hints(RunOptions, include_extras=True)
-    shared = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name])
-        for field in fields(RunOptions)
-    ]
-
-    @wraps(verb)
-    def command(**given: Any) -> int:
-        options = RunOptions(**{parameter.name: given.pop(parameter.name) for parameter in shared})
-        return verb(**given, options=options)
-
-    parameters = [*own, *shared]
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command

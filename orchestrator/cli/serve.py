@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +18,7 @@ from orchestrator.accounts import CODE_AS_USERS, check_closed
 from orchestrator.api import serving as service
 from orchestrator.api import user_admin as users
 from orchestrator.api.workspace import Workspace
-from orchestrator.cli.options import Data, Root
+from orchestrator.cli.options import Data, Root, with_options
 from orchestrator.cli.printing import print_line
 from orchestrator.client.names import check_word
 from orchestrator.errors import BadInput
@@ -36,17 +37,10 @@ OIDC_SECRET = "SWEEP_OIDC_SECRET"
 _HTTP = "HTTP"
 
 
-def serve(
-    drivers: Annotated[
-        int, typer.Option("--drivers", metavar="N", help="Maximum number of concurrent sweeps.")
-    ] = service.DRIVERS_AT_ONCE,
-    stop_drivers: Annotated[
-        bool,
-        typer.Option(
-            "--stop-drivers",
-            help="On shutdown, save the trials and stop running sweeps too (for containers and batch jobs).",
-        ),
-    ] = False,
+@dataclass(frozen=True)
+class HttpOptions:
+    """The options of `serve` for the HTTP API and the page; each field is an option."""
+
     http: Annotated[
         int | None,
         typer.Option(
@@ -58,19 +52,19 @@ def serve(
             help="Serve the HTTP API and the page on this port.",
             rich_help_panel=_HTTP,
         ),
-    ] = None,
+    ] = None
     host: Annotated[
         str,
         typer.Option("--http-host", help="Address of this machine to listen on.", rich_help_panel=_HTTP),
-    ] = LOOPBACK,
+    ] = LOOPBACK
     certificate: Annotated[
         Path | None,
         typer.Option("--certificate", help="TLS certificate (PEM file).", rich_help_panel=_HTTP),
-    ] = None,
+    ] = None
     key: Annotated[
         Path | None,
         typer.Option("--key", help="Private key of the certificate (PEM file).", rich_help_panel=_HTTP),
-    ] = None,
+    ] = None
     behind_proxy: Annotated[
         bool,
         typer.Option(
@@ -78,7 +72,7 @@ def serve(
             help="Trust a reverse proxy on this machine that terminates TLS.",
             rich_help_panel=_HTTP,
         ),
-    ] = False,
+    ] = False
     host_names: Annotated[
         list[str] | None,
         typer.Option(
@@ -86,7 +80,7 @@ def serve(
             help="Host name that browsers use for the server; repeatable.",
             rich_help_panel=_HTTP,
         ),
-    ] = None,
+    ] = None
     allow_plugins: Annotated[
         bool,
         typer.Option(
@@ -94,7 +88,7 @@ def serve(
             help="Allow files submitted over HTTP to use plugins of other installed packages.",
             rich_help_panel=_HTTP,
         ),
-    ] = False,
+    ] = False
     oidc: Annotated[
         Path | None,
         typer.Option(
@@ -103,7 +97,35 @@ def serve(
             help="YAML file with the settings of an OpenID Connect provider, for single sign-on.",
             rich_help_panel=_HTTP,
         ),
-    ] = None,
+    ] = None
+
+    def listening(self, port: int) -> Listening:
+        """Return the address and the names of the server.
+
+        Raises:
+            BadInput: Another account can read the private key.
+        """
+        if (private := self.key or self.certificate) is not None and private.is_file():
+            check_closed("--certificate" if self.key is None else "--key", private)
+        names = tuple(self.host_names or ())
+        return Listening(
+            port, self.host, self.certificate, self.key, self.behind_proxy, names, self.allow_plugins
+        )
+
+
+@with_options(over_http=HttpOptions)
+def serve(
+    drivers: Annotated[
+        int, typer.Option("--drivers", metavar="N", help="Maximum number of concurrent sweeps.")
+    ] = service.DRIVERS_AT_ONCE,
+    stop_drivers: Annotated[
+        bool,
+        typer.Option(
+            "--stop-drivers",
+            help="On shutdown, save the trials and stop running sweeps too (for containers and batch jobs).",
+        ),
+    ] = False,
+    over_http: HttpOptions = HttpOptions(),
     code_as_users: Annotated[
         str | None,
         typer.Option(
@@ -135,10 +157,7 @@ def serve(
 
         sweep serve --http 8080
     """
-    check_word("--log", log, (json_log.TEXT, json_log.JSON))
-    os.environ[json_log.LOG] = log
-    if json_log.is_json():
-        json_log.begin()
+    _log_as(log)
     if code_as_users is not None:
         service.run_code_as_users(code_as_users, root=own_root, data=data)
     rounds, later = service.Rounds(), list[str]()
@@ -149,14 +168,17 @@ def serve(
         while later:  # what is of use once the service runs
             _say(later.pop(0))
 
-    if http is not None:
-        if (private := key or certificate) is not None and private.is_file():
-            check_closed("--certificate" if key is None else "--key", private)
-        names = tuple(host_names or ())
-        listening = Listening(http, host, certificate, key, behind_proxy, names, allow_plugins)
-        provider = None if oidc is None else _identity_provider(oidc, listening)
-        workspace = Workspace.at(own_root, data)
-        beside = _answering(workspace, listening, rounds, later, stop_drivers=stop_drivers, provider=provider)
+    if over_http.http is not None:
+        listening = over_http.listening(over_http.http)
+        provider = None if over_http.oidc is None else _identity_provider(over_http.oidc, listening)
+        beside = _answering(
+            Workspace.at(own_root, data),
+            listening,
+            rounds,
+            later,
+            stop_drivers=stop_drivers,
+            provider=provider,
+        )
     return service.serve(
         say, drivers=drivers, stop_drivers=stop_drivers, root=own_root, beside=beside, rounds=rounds
     )
@@ -188,6 +210,18 @@ def ui(
         with suppress(KeyboardInterrupt):
             return server.wait()
     return 0
+
+
+def _log_as(form: str) -> None:
+    """Log as `text` or `json` in this process and in its drivers.
+
+    Raises:
+        BadInput: It is another word.
+    """
+    check_word("--log", form, (json_log.TEXT, json_log.JSON))
+    os.environ[json_log.LOG] = form
+    if json_log.is_json():
+        json_log.begin()
 
 
 def _identity_provider(file: Path, listening: Listening) -> IdentityProvider:

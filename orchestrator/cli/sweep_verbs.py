@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import live_view
-from orchestrator.cli.options import Json, Key, OneTrial, Plain, Root, Server, SweepId, backend_of
+from orchestrator.cli.options import (
+    Json,
+    Key,
+    OneTrial,
+    Plain,
+    Root,
+    Server,
+    SweepId,
+    backend_of,
+    with_options,
+)
 from orchestrator.cli.printing import print_answer, print_json, print_line, print_warnings, submitted
 from orchestrator.cli.run_options import (
     Extend,
@@ -19,7 +29,6 @@ from orchestrator.cli.run_options import (
     Resume,
     RunOptions,
     Top,
-    with_run_options,
 )
 from orchestrator.client.http import HttpBackend
 from orchestrator.errors import BadInput, Exit, counted
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.local_runs import LocalRuns
 
 
-@with_run_options
+@with_options(options=RunOptions)
 def run(
     file: File,
     profile: Profile = None,
@@ -70,7 +79,7 @@ def run(
     return _local(options).run(file, profile, overrides, _budget(extend, top), new=new, resume=resume)
 
 
-@with_run_options
+@with_options(options=RunOptions)
 def submit(
     file: File,
     profile: Profile = None,
@@ -110,7 +119,7 @@ def submit(
     return Exit.COMPLETE
 
 
-@with_run_options
+@with_options(options=RunOptions)
 def resume(
     sweep: SweepId,
     trial: OneTrial = None,
@@ -155,7 +164,7 @@ def resume(
     return _local(options).resume(sweep, budget)
 
 
-@with_run_options
+@with_options(options=RunOptions)
 def retry_failed(sweep: SweepId, server: Server = None, key: Key = None, *, options: RunOptions) -> int:
     """Run the failed trials of a sweep again, each from its last checkpoint.
 

@@ -22,9 +22,9 @@ from orchestrator.config.sections import (
     TrainableFile,
     validated,
 )
-from orchestrator.config.space import read_space
+from orchestrator.config.space import Distribution, read_space
 from orchestrator.config.strategy import SAMPLERS, check_installed, check_mutations, read_strategy, repeats
-from orchestrator.config.sweep_config import FIRST, SweepConfig
+from orchestrator.config.sweep_config import FIRST, Objective, SweepConfig
 from orchestrator.config.trainable import read_trainable
 from orchestrator.config.yaml_reader import parse_document, parse_fragment, read_document
 from orchestrator.errors import BadInput
@@ -347,9 +347,6 @@ def _validated(
         training = rules.read_training(file, model, space)
         rules.check_resources(file.resources)
         goals = objectives.read_objectives(file)
-        rules.check_confirm(file.confirm, len(goals))
-        sampler, scheduler = read_strategy(file, space, len(goals), rules.mutable(file, space))
-        objectives.check_compared(file, goals, scheduler)
         return SweepConfig(
             name=name,
             profile=profile,
@@ -360,22 +357,9 @@ def _validated(
             evaluate=file.evaluate,
             search=space,
             objectives=goals,
-            constraints=objectives.read_constraints(file),
-            sampler=sampler,
-            scheduler=scheduler,
-            budget=file.budget,
-            resources=file.resources,
-            confirm=file.confirm,
-            published=objectives.read_published(file, space, task_options),
-            warm_start=tuple(file.warm_start),
-            known=read_known(file, space, goals),
             source_text=redacted(text),
             require=require,
-            first=objectives.read_points(file.first, space),
-            repeat=file.repeat,
-            reports=objectives.read_reports(file, goals),
-            prefers=objectives.check_single(file, goals),
-            notify=rules.read_notify(file),
+            **_of_study(file, space, goals, rules.mutable(file, space), task_options),
         )
 
 
@@ -398,9 +382,6 @@ def _of_trainable(
     rules.check_share(file.resources)
     named = root.at(("objective",)).value
     goals = objectives.read_named_objectives(file, list(named) if isinstance(named, dict) else [])
-    rules.check_confirm(file.confirm, len(goals))
-    sampler, scheduler = read_strategy(file, space, len(goals), trainable.changeable)
-    objectives.check_compared(file, goals, scheduler)
     return SweepConfig(
         name=name,
         profile=profile,
@@ -411,22 +392,38 @@ def _of_trainable(
         evaluate=EvaluateSection(),
         search=space,
         objectives=goals,
-        constraints=objectives.read_constraints(file),
-        sampler=sampler,
-        scheduler=scheduler,
-        budget=file.budget,
-        resources=file.resources,
-        confirm=file.confirm,
-        published=objectives.read_published(file, space, {}),
-        warm_start=tuple(file.warm_start),
-        known=read_known(file, space, goals),
         source_text=redacted(text),
         trainable=trainable,
         fixed=file.fixed,
         require=read_relations(file.require),
-        first=objectives.read_points(file.first, space),
-        repeat=file.repeat,
-        reports=objectives.read_reports(file, goals),
-        prefers=objectives.check_single(file, goals),
-        notify=rules.read_notify(file),
+        **_of_study(file, space, goals, trainable.changeable, {}),
     )
+
+
+def _of_study(
+    file: SpaceFile | TrainableFile,
+    space: Mapping[str, Distribution],
+    goals: tuple[Objective, ...],
+    mutable: frozenset[str],
+    task_options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the fields of `SweepConfig` that files of both kinds determine alike, after their checks."""
+    rules.check_confirm(file.confirm, len(goals))
+    sampler, scheduler = read_strategy(file, space, len(goals), mutable)
+    objectives.check_compared(file, goals, scheduler)
+    return {
+        "constraints": objectives.read_constraints(file),
+        "sampler": sampler,
+        "scheduler": scheduler,
+        "budget": file.budget,
+        "resources": file.resources,
+        "confirm": file.confirm,
+        "published": objectives.read_published(file, space, task_options),
+        "warm_start": tuple(file.warm_start),
+        "known": read_known(file, space, goals),
+        "first": objectives.read_points(file.first, space),
+        "repeat": file.repeat,
+        "reports": objectives.read_reports(file, goals),
+        "prefers": objectives.check_single(file, goals),
+        "notify": rules.read_notify(file),
+    }

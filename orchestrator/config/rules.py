@@ -31,9 +31,9 @@ from orchestrator.config.space import Distribution, combinations, size
 from trainables.data.task import Signature, completed
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.optimizers import OPTIMIZERS
 from trainables.settings import GROUPED_LAYERS, Need, Range, range_ends
 from trainables.tasks import TASKS
+from trainables.trial import OPTIMIZERS
 
 Space = Mapping[str, Distribution]
 

@@ -19,9 +19,8 @@ from orchestrator.config.document import UNKNOWN_KEY, Path, Violation, flow, nea
 from orchestrator.config.yaml_reader import NotFiniteError, parse_number
 from orchestrator.placeholders import LONGEST_WORD
 from trainables.matching import Size
-from trainables.optimizers import OPTIMIZERS
 from trainables.settings import EncoderKind, Gate, Grouping, Mixing, Norm, NormPosition, Pooling, Schedule
-from trainables.trial import ModelSettings, TrainingSettings, TrialSettings
+from trainables.trial import OPTIMIZERS, ModelSettings, TrainingSettings, TrialSettings
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -25,7 +25,7 @@ from orchestrator.placeholders import (
     plain,
 )
 from orchestrator.process_secrets import redacted
-from trainables import parsing
+from trainables import sources
 from trainables.sources import digest_of, module_in, source_of, text_of
 from trainables.trial import (
     METRIC_SOURCES,
@@ -602,7 +602,7 @@ def _class_of(reference: str, folder: Path) -> ast.ClassDef:
         remedy = "Write package.module:Name of an installed package, or file.py:Name beside this file."
         raise Violation(_PROGRAM_PATH, must, remedy, f"no file for `{module}`")
     try:
-        tree = parsing.parsed(text_of(file), str(file))
+        tree = sources.parsed(text_of(file), str(file))
     except (SyntaxError, ValueError, OSError) as error:
         raise Violation(
             _PROGRAM_PATH, "must name a class in valid Python", "Correct the file.", str(error)

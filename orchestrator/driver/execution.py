@@ -23,7 +23,7 @@ from orchestrator.driver import publication, sweep_rows
 from orchestrator.driver.admission import LeasedSweep
 from orchestrator.driver.user_code import account_for
 from orchestrator.errors import DamagedCheckpoint, Exit, ForeignAnswer, counted
-from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.queue.queue_settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     FINISHED_SWEEP,
@@ -147,19 +147,7 @@ def run_session(
     pool = EnginePool.of(str(run.paths.compilations), program)
     share = ClusterShare(leased.writer, resources, sweep_rows.claim_of(leased, slotted), pool=pool)
     leaving.callback(share.engines.close)
-    study = rebuilt_study(leased, curves)
-    session = Session(
-        slotted,
-        leased.writer,
-        study,
-        run.paths,
-        run.data.absolute(),
-        resources=resources,
-        share=share,
-        node_wait=run.wait.node,
-        busy_wait=run.wait.busy,
-        account=account_for(slotted.trainable, run.owner),
-    )
+    session = _session(leased, slotted, rebuilt_study(leased, curves), resources, share)
 
     code_due = 0.0
 
@@ -184,9 +172,32 @@ def run_session(
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
         session.settle_extended()
-    _begun(partial(import_module, "orchestrator.report.report"))  # beside the evaluation on test
+    _begun(partial(import_module, "orchestrator.report.report_files"))  # beside the evaluation on test
     observer.show(session.progress())
     return session.end, share.engines
+
+
+def _session(
+    leased: LeasedSweep,
+    slotted: SweepConfig,
+    study: Study,
+    resources: AvailableResources,
+    share: ClusterShare,
+) -> Session:
+    """Return the session of a sweep whose number of slots is fixed."""
+    run = leased.run
+    return Session(
+        slotted,
+        leased.writer,
+        study,
+        run.paths,
+        run.data.absolute(),
+        resources=resources,
+        share=share,
+        node_wait=run.wait.node,
+        busy_wait=run.wait.busy,
+        account=account_for(slotted.trainable, run.owner),
+    )
 
 
 @without_garbage_collection()

@@ -29,8 +29,7 @@ from orchestrator.training import costs
 from orchestrator.training.process import worker_environment
 from trainables.cost import Cost
 from trainables.data.task import Signature
-from trainables.parsing import parsed
-from trainables.sources import source_of, text_of
+from trainables.sources import parsed, source_of, text_of
 from trainables.trial import ScriptSettings, TrialSettings
 
 _PLAIN = re.compile(r"[^\s'\"\\$`|&;<>()*?]+")
@@ -169,15 +168,8 @@ def counted(settings: Sequence[TrialSettings], signature: Signature, *, work: bo
         "signature": asdict(signature),
         "compiled": work,
     }
-    environment, secrets = process_secrets.parted({**os.environ, **worker_environment(0)})
-    done = subprocess.run(
-        [sys.executable, "-m", _MODULE],
-        input=secrets.decode() + json.dumps(document),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, **worker_environment(0)}
+    done = process_secrets.run_module(_MODULE, environment=environment, given=document)
     if done.returncode != 0:
         _check_end(done)
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]

@@ -31,11 +31,11 @@ def conclude(
 ) -> list[Event]:
     """Write the report of a sweep in its last `state`, and return the events for MLflow."""
     # It imports plotly and scipy, an eighth of a driver's memory, of no use before the end of the search.
-    from orchestrator.report import report
+    from orchestrator.report import report_files
 
     history = read(ledger, sweep_id)
     history = replace(history, sweep=replace(history.sweep, state=state, reason=reason))
-    files = report.write_history(history, paths.report(sweep_id), partial(paths.log, sweep_id))
+    files = report_files.write_history(history, paths.report(sweep_id), partial(paths.log, sweep_id))
     now = events.milliseconds(ledger.now())
     code = [events.artifact(sweep_id, file, file.parent.name, now) for file in archives(paths, sweep_id)]
     return [*code, *publication(history, summarise(history), files.all(), now)]

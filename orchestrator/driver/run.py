@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from importlib import import_module
 
 from orchestrator import process_secrets
@@ -17,37 +16,17 @@ from orchestrator.driver.admission import LeasedSweep, Run, leased_sweep
 from orchestrator.driver.log import Observer
 from orchestrator.driver.preflight import check_warmup, check_widths
 from orchestrator.driver.shutdown import Shutdown
-from orchestrator.errors import Damaged, Exit, NoCluster, NoSpace, counted
+from orchestrator.errors import Exit, NoCluster, NoSpace, counted
 from orchestrator.machines.head import Head
 from orchestrator.machines.joining import joined
 from orchestrator.schedule import environment
 from orchestrator.storage.store import outage_of
 from orchestrator.tracking.shipper import Shipper
-from orchestrator.upkeep.recovery import recover
+from orchestrator.upkeep.recovery import rebuilding_if_damaged
 from trainables.data.task import TaskData
 from trainables.tasks import TASKS
 
-Drive = Callable[[SweepConfig, Run, Observer], tuple[str, Exit]]
 
-
-def _rebuilding_a_damaged_ledger(drive: Drive) -> Drive:
-    """Decorate `drive`: if the ledger is damaged, rebuild it from its backup and call `drive` again."""
-
-    @wraps(drive)
-    def rebuilding(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
-        try:
-            return drive(sweep, run, observer)
-        except Damaged as damage:
-            observer.say(str(damage))
-            rebuilt = recover(run.paths.ledger_url)
-            kept = f"the damaged file is kept as {rebuilt.damaged}"
-            observer.say(f"The ledger is rebuilt from its backup; {kept}.")
-            return drive(sweep, run, observer)
-
-    return rebuilding
-
-
-@_rebuilding_a_damaged_ledger
 def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     """Run or resume a sweep until it is finished, interrupted or refused; return its id and an exit code.
 
@@ -65,6 +44,10 @@ def drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
         BadData: The task's data cannot be read.
         Damaged: The ledger is damaged beyond its backup.
     """
+    return rebuilding_if_damaged(lambda: _drive(sweep, run, observer), run.paths.ledger_url, observer.say)
+
+
+def _drive(sweep: SweepConfig, run: Run, observer: Observer) -> tuple[str, Exit]:
     process_secrets.conceal()  # of a process that calls this from Python
     with files_closed(), Shutdown() as shutdown, leased_sweep(sweep, run, observer, shutdown) as leased:
         if sweep_rows.is_stopped(leased):

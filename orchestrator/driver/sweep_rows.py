@@ -17,7 +17,7 @@ from orchestrator.errors import BadInput, DamagedCheckpoint, Exit, counted
 from orchestrator.ledger.compaction import compact_beside
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.queue.queue_settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.index import differences
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,

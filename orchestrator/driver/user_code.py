@@ -25,8 +25,7 @@ from orchestrator.config.trainable import Trainable, free_of
 from orchestrator.errors import BadInput
 from orchestrator.ledger.connect import database_file, is_file, parse
 from orchestrator.storage.paths import Paths
-from trainables.parsing import parsed
-from trainables.sources import module_in, source_of, text_of
+from trainables.sources import module_in, parsed, source_of, text_of
 
 
 def check_code(trainable: Trainable) -> None:

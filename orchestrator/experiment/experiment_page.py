@@ -201,7 +201,22 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
             ("claim", "difference", "verdict"),
             tuple(_claims(results)),
         )
+    yield _by_seed(results)
     yield PageTable(
+        "What was spent",
+        _COUNTED + (_ELSEWHERE if any(arm.elsewhere for arm in results.arms) else ""),
+        ("arm", "sweep", "state", "trials", "wall time", "core hours", "GPU hours", "began", "commit"),
+        tuple(_spending(arm, run) for arm in results.arms for run in arm.runs),
+    )
+    yield _data(results)
+    yield PageTable(
+        "Run it again", "What the results depend on.", ("", "value"), tuple(_reproduction(results))
+    )
+
+
+def _by_seed(results: ExperimentResults) -> PageTable:
+    """Return the value of each seed."""
+    return PageTable(
         "Values by seed",
         "A value is what arms are compared by.",
         ("arm", "seed", "value", "trial"),
@@ -211,13 +226,11 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
             for seed in arm.seeds
         ),
     )
-    yield PageTable(
-        "What was spent",
-        _COUNTED + (_ELSEWHERE if any(arm.elsewhere for arm in results.arms) else ""),
-        ("arm", "sweep", "state", "trials", "wall time", "core hours", "GPU hours", "began", "commit"),
-        tuple(_spending(arm, run) for arm in results.arms for run in arm.runs),
-    )
-    yield PageTable(
+
+
+def _data(results: ExperimentResults) -> PageTable:
+    """Return the data set of each arm, with its digest and that of the specification."""
+    return PageTable(
         "Data",
         "The digest is the SHA-256 of all examples.",
         ("arm", "size", "network", "source", "digest", "specification"),
@@ -232,9 +245,6 @@ def parts(results: ExperimentResults) -> Iterator[PageTable]:
             )
             for arm in results.arms
         ),
-    )
-    yield PageTable(
-        "Run it again", "What the results depend on.", ("", "value"), tuple(_reproduction(results))
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ray import tune
@@ -22,6 +23,7 @@ from orchestrator.schedule.adapters import (
     registered,
     session_of,
 )
+from orchestrator.schedule.keyed import KeyedScheduler
 from orchestrator.schedule.shares import ClusterShare
 from orchestrator.schedule.warm_pool import WarmPool, handle_of, pool
 from orchestrator.schedule.worker import Worker
@@ -55,35 +57,19 @@ def run(
     """
     sweep_id = session.sweep.id
     channel = channel_of(sweep_id, session.ledger.id)
-    # By default Tune keeps one trial of a custom search algorithm pending, which would fill a cluster slowly.
-    # While other sweeps use the cluster, the share limits the pending attempts to a few.
-    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.demand, 1))
-
     asked: Collection[str] = ()
 
     def tick_and_publish(session: Session) -> None:
         nonlocal asked
-        if scheduler.controller is not None:
-            share.look(scheduler.controller, session)
-        share.renew(session)
-        if share.has_idle(session) and scheduler.controller is not None:
-            ray_private.release_idle_actors(scheduler.controller)
+        _renew(share, scheduler, session)
         tick(session)
         before, asked = asked, (EVERY,) if session.stopped else tuple(session.overdue)
         if before or asked:
             ray_private.publish_stop(channel, asked)
 
-    ray_private.count_no_callbacks()
-    ray_private.keep_no_statistics()
-    ray_private.withhold_keys()
+    _prepare_tune(session)
     ray_private.withdraw_stop(channel)
-    trials = session.ledger.trials(sweep_id)
-    searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
-    session.take_requests()
-    scheduler = schedulers.build(session.sweep, curves, searched, session.exempt)
-    session.reasons = scheduler.reasons
-    session.settle_stopped(scheduler.stopped)
-    session.follow(scheduler.rungs)
+    scheduler = _scheduler(session, curves)
     gpu = session.sweep.resources.gpu
     idle = pool(gpu, str(session.paths.compilations), session.sweep.trainable)
     try:
@@ -99,23 +85,59 @@ def run(
                     num_samples=-1,
                     reuse_actors=True,
                 ),
-                run_config=tune.RunConfig(
-                    name=sweep_id,
-                    storage_path=str(session.paths.ray.resolve()),
-                    # The session retries an attempt, because it knows the cause of the failure.
-                    failure_config=tune.FailureConfig(max_failures=0),
-                    # Every report follows a durable checkpoint of our own.
-                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                    callbacks=[SessionCallback(sweep_id, deadline)],
-                    stop=SessionStopper(sweep_id),
-                    verbose=0,
-                ),
+                run_config=_run_config(sweep_id, session.paths.ray, deadline),
             ).fit()
     except TuneError as error:
         raise refusal_behind(error) or error from None
     finally:
         share.withdraw()
         ray_private.withdraw_stop(channel)
+
+
+def _renew(share: ClusterShare, scheduler: KeyedScheduler, session: Session) -> None:
+    """Renew the share of the cluster by what runs, and return what other sweeps wait for."""
+    if scheduler.controller is not None:
+        share.look(scheduler.controller, session)
+    share.renew(session)
+    if share.has_idle(session) and scheduler.controller is not None:
+        ray_private.release_idle_actors(scheduler.controller)
+
+
+def _prepare_tune(session: Session) -> None:
+    """Set what Ray Tune reads once in this process."""
+    # By default Tune keeps one trial of a custom search algorithm pending, which would fill a cluster slowly.
+    # While other sweeps use the cluster, the share limits the pending attempts to a few.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(session.demand, 1))
+    ray_private.count_no_callbacks()
+    ray_private.keep_no_statistics()
+    ray_private.withhold_keys()
+
+
+def _scheduler(session: Session, curves: Sequence[CurvePoint]) -> KeyedScheduler:
+    """Return the scheduler with the reports of earlier runs, whose decisions the session has applied."""
+    trials = session.ledger.trials(session.sweep.id)
+    searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
+    session.take_requests()
+    scheduler = schedulers.build(session.sweep, curves, searched, session.exempt)
+    session.reasons = scheduler.reasons
+    session.settle_stopped(scheduler.stopped)
+    session.follow(scheduler.rungs)
+    return scheduler
+
+
+def _run_config(sweep_id: str, folder: Path, deadline: float) -> tune.RunConfig:
+    """Return the settings of Ray Tune for a run, which neither retries an attempt nor saves a checkpoint."""
+    return tune.RunConfig(
+        name=sweep_id,
+        storage_path=str(folder.resolve()),
+        # The session retries an attempt, because it knows the cause of the failure.
+        failure_config=tune.FailureConfig(max_failures=0),
+        # Every report follows a durable checkpoint of our own.
+        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        callbacks=[SessionCallback(sweep_id, deadline)],
+        stop=SessionStopper(sweep_id),
+        verbose=0,
+    )
 
 
 def _adopted(warm: WarmPool | None, controller: Any) -> None:

@@ -92,7 +92,7 @@ class RepeatedStep(Exception):
 
 
 @dataclass(frozen=True)
-class Report:
+class ScriptReport:
     """A report of a script.
 
     Attributes:
@@ -107,7 +107,7 @@ class Report:
     checkpoint: str | None
 
     @staticmethod
-    def read(line: bytes, after: int, attempt_id: str) -> Report:
+    def read(line: bytes, after: int, attempt_id: str) -> ScriptReport:
         """Return the report in a line.
 
         Args:
@@ -146,7 +146,7 @@ class Report:
             raise _refused(_OF_CHECKPOINT, repr(name))
         if step == after:
             raise RepeatedStep(step)
-        return Report(step, numbers, name)
+        return ScriptReport(step, numbers, name)
 
 
 def _number(value: object) -> float:
@@ -504,12 +504,12 @@ class ScriptAttempt:
         self._unread.extend(whole.split(b"\n")[:-1])
         return bool(self._unread)
 
-    def _next_report(self) -> Report | None:
+    def _next_report(self) -> ScriptReport | None:
         """Return the next complete report, or None."""
         while self._unread or self._has_more():
             line = self._unread.popleft()
             try:
-                report = Report.read(line, self._step, self._assignment.attempt_id)
+                report = ScriptReport.read(line, self._step, self._assignment.attempt_id)
             except RepeatedStep:
                 self._log.write(f"step {self._step} was reported before: this report of it is refused")
                 self._answer(self._step, go_on=not self._must_stop())
@@ -522,7 +522,7 @@ class ScriptAttempt:
                 return report
         return None
 
-    def _outcome(self, report: Report, *, interrupted: bool) -> Outcome:
+    def _outcome(self, report: ScriptReport, *, interrupted: bool) -> Outcome:
         """Save the checkpoint of a report; return its metrics with the measurements of the service."""
         began = time.monotonic()
         report = replace(report, metrics=self._within_limit(report.metrics))
@@ -557,7 +557,7 @@ class ScriptAttempt:
             self._log.write(f"metrics beyond the first {MOST_METRICS} are not recorded: {shown}")
         return {name: value for name, value in metrics.items() if name in self._names}
 
-    def _check_copied(self, report: Report) -> None:
+    def _check_copied(self, report: ScriptReport) -> None:
         """Require a checkpoint if the scheduler continues trials from it."""
         is_last = report.step >= self._settings.training.steps
         if self._assignment.copied and report.checkpoint is None and not is_last:
@@ -565,7 +565,7 @@ class ScriptAttempt:
             remedy = "Write trial.report(..., checkpoint=folder), or choose another scheduler."
             raise Refusal("a report of the script", must, f"none at step {report.step}", remedy)
 
-    def _save(self, report: Report) -> SavedCheckpoint:
+    def _save(self, report: ScriptReport) -> SavedCheckpoint:
         """Save the files of a report. Without new files, reuse the last checkpoint for the new step."""
         if report.checkpoint is None and self._saved is not None:
             self._saved = replace(self._saved, step=report.step)

@@ -23,14 +23,14 @@ from orchestrator.driver import detached, preflight
 from orchestrator.driver.admission import OWNER
 from orchestrator.driver.prewarmed import PrewarmedDriver
 from orchestrator.driver.shutdown import Shutdown
-from orchestrator.errors import Busy, Damaged, Exit
+from orchestrator.errors import Busy, Exit
 from orchestrator.json_log import LogLine, message_of
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.integrity import verify_submissions
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.ledger.queue.submissions import Submission, SubmissionWriter
 from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.machines.idle_timeout import SERVICE, WARM, WARM_SECONDS, warm_seconds
@@ -38,12 +38,11 @@ from orchestrator.process_secrets import redacted
 from orchestrator.service.deliveries import Deliveries
 from orchestrator.service.discovery import Rounds, announced, knocked
 from orchestrator.service.notices import Notices
-from orchestrator.service.situation import Process, Situation
-from orchestrator.service.start_order import DRIVERS_AT_ONCE, with_shares
+from orchestrator.service.start_order import DRIVERS_AT_ONCE, Process, Situation, with_shares
 from orchestrator.service.supervision import Actions, next_actions
 from orchestrator.storage.paths import Paths
 from orchestrator.system import ClockSetting, System
-from orchestrator.upkeep.recovery import recover
+from orchestrator.upkeep.recovery import rebuilding_if_damaged
 
 POLL_SECONDS = 1.0
 """Time between two polls of the ledger."""
@@ -108,33 +107,13 @@ def serve(
     services: list[Service] = []
 
     def supervise() -> None:
-        with ExitStack() as stack:
-            opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, notify=say)
-            ledger = stack.enter_context(closing(opened))
-            # Entered before the lease and so closed after it, because closing takes seconds during a
-            # delivery.
-            deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))
-            notices = stack.enter_context(closing(Notices(paths, system, say)))
-            lease = stack.enter_context(_held(ledger, say))
-            this = stack.enter_context(announced(paths.service, system))
-            say(f"{this} serves {ledger.where}.")
-            for fault in verify_submissions(ledger):
-                say(f"{fault} It has been rewritten.")
-            service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
+        with _begun(paths, system, say, drivers_at_once, start) as service:
             services.append(service)
-            stack.callback(service.end_ready)
-            deliveries.start()
-            notices.start()
-            while not over.is_set():
-                knocks = knocked(paths.service)
-                service.poll()
-                if rounds is not None:
-                    rounds.complete()
-                _wait(over, paths, knocks)
+            service.poll_until(over, rounds)
 
     def run() -> None:
         try:
-            _rebuilding_a_damaged_ledger(supervise, paths, say, system)
+            rebuilding_if_damaged(supervise, paths.ledger_url, say, system)
         finally:
             done.set()
 
@@ -165,25 +144,32 @@ def _shutdown(system: System, stop_drivers: bool) -> Shutdown:
     return Shutdown(system, extra_seconds=extra, code=code, code_twice=code, remark=remark)
 
 
-def _wait(over: Event, paths: Paths, knocks: int) -> None:
-    """Wait for the next poll; return early at the end, or after a knock since `knocks`."""
-    looks = max(1, round(POLL_SECONDS / KNOCK_SECONDS))
-    for _ in range(looks):
-        if over.wait(POLL_SECONDS / looks) or knocked(paths.service) != knocks:
-            return
+@contextmanager
+def _begun(
+    paths: Paths, system: System, say: Say, drivers_at_once: int, start: Start | None
+) -> Iterator[Service]:
+    """Yield the service of a ledger, which holds its lease and delivers, for a `with` block.
 
-
-def _rebuilding_a_damaged_ledger(
-    supervise: Callable[[], None], paths: Paths, say: Say, system: System
-) -> None:
-    """Call `supervise`; if the ledger is damaged, rebuild it from its backup and call `supervise` again."""
-    try:
-        supervise()
-    except Damaged as damage:
-        say(str(damage))
-        rebuilt = recover(paths.ledger_url, system)
-        say(f"The ledger is rebuilt; the damaged file is kept as {rebuilt.damaged}.")
-        supervise()
+    Raises:
+        Busy: Another service holds the lease.
+        Damaged: The ledger is damaged.
+    """
+    with ExitStack() as stack:
+        opened = Ledger.open(paths.ledger_url, system=system, reconnect_seconds=math.inf, notify=say)
+        ledger = stack.enter_context(closing(opened))
+        # Entered before the lease and so closed after it, because closing takes seconds during a delivery.
+        deliveries = stack.enter_context(closing(Deliveries(paths, system, say)))
+        notices = stack.enter_context(closing(Notices(paths, system, say)))
+        lease = stack.enter_context(_held(ledger, say))
+        this = stack.enter_context(announced(paths.service, system))
+        say(f"{this} serves {ledger.where}.")
+        for fault in verify_submissions(ledger):
+            say(f"{fault} It has been rewritten.")
+        service = Service(ledger, lease, paths, say, drivers_at_once=drivers_at_once, start=start)
+        stack.callback(service.end_ready)
+        deliveries.start()
+        notices.start()
+        yield service
 
 
 def lease_name(ledger: Ledger) -> str:
@@ -249,6 +235,26 @@ class Service:
         """Newest report of each sweep, and the time when it was first seen, in seconds since the boot."""
         self._clock = ClockSetting.here(ledger.system)
         """Clock setting of the current poll, which stays the same if the clock is set meanwhile."""
+
+    def poll_until(self, over: Event, rounds: Rounds | None = None) -> None:
+        """Poll every `POLL_SECONDS`, and at once after a knock, until `over` is set.
+
+        Args:
+            over: Event of the end.
+            rounds: Record of the completed rounds, or None.
+
+        Raises:
+            Busy: Another process has taken the lease.
+        """
+        while not over.is_set():
+            knocks = knocked(self._paths.service)
+            self.poll()
+            if rounds is not None:
+                rounds.complete()
+            looks = max(1, round(POLL_SECONDS / KNOCK_SECONDS))
+            for _ in range(looks):
+                if over.wait(POLL_SECONDS / looks) or knocked(self._paths.service) != knocks:
+                    break
 
     def poll(self) -> None:
         """Process the ends of drivers, and start the drivers that are due.

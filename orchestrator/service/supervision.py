@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import Exit
-from orchestrator.ledger.queue.settings import reason_of
+from orchestrator.ledger.queue.queue_settings import reason_of
 from orchestrator.ledger.queue.submissions import ROOM, Submission
-from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     JITTER,
     LONGEST_BACKOFF_SECONDS,
+    Situation,
     leaving,
     next_starts,
 )

@@ -20,7 +20,7 @@ from orchestrator.assignment import Assignment, Outcome
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.errors import NoStore
 from orchestrator.ledger.people.audit import COMMAND_LINE
-from orchestrator.ledger.queue.settings import reason_of
+from orchestrator.ledger.queue.queue_settings import reason_of
 from orchestrator.ledger.queue.trial_requests import pending_requests
 from orchestrator.ledger.sweeps.records import (
     FINISHED_TRIAL,

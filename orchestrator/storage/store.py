@@ -37,7 +37,7 @@ from orchestrator.storage.paths import Paths
 from trainables import checkpoint
 from trainables.checkpoint import ARRAYS, MANIFEST
 from trainables.durable import make_folder
-from trainables.errors import DamagedCheckpoint
+from trainables.errors import DamagedCheckpoint, in_one_line
 
 Result = TypeVar("Result")
 
@@ -364,7 +364,5 @@ def _reached(url: str) -> Iterator[tuple[Any, str]]:
     except Exception as error:
         if outage_of(error) == "disk full":
             raise
-        got = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        raise NoStore(
-            url, "the checkpoint store cannot be read or written", got, "The sweep goes on once it answers."
-        ) from error
+        must = "the checkpoint store cannot be read or written"
+        raise NoStore(url, must, in_one_line(error), "The sweep goes on once it answers.") from error

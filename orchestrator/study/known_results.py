@@ -11,6 +11,7 @@ from orchestrator.config.sweep_config import Objective, SweepConfig
 from orchestrator.errors import BadInput
 from orchestrator.ledger.sweeps.records import CurvePoint, TrialRecord
 from orchestrator.study.stored_studies import opened_storage
+from trainables.errors import in_one_line
 
 MOST_ROWS = 100_000
 """Rows of a CSV file that are read."""
@@ -55,16 +56,12 @@ def rows_of_study(storage: str, name: str, objectives: tuple[Objective, ...]) ->
     except Exception as error:  # noqa: BLE001 - whatever the driver of a database raises
         remedy = "Write optuna://sqlite:///study.db#NAME, for example."
         must = f"study {name} cannot be read"
-        raise BadInput("known", must, _cause(error), remedy) from None
+        raise BadInput("known", must, in_one_line(error), remedy) from None
     if directions != (own := [objective.direction for objective in objectives]):
         must = f"must name a study with the same objectives: {', '.join(own)}"
         raise BadInput("known", must, f"{', '.join(directions)} in {name}", "Leave it out.")
     metrics = [objective.metric for objective in objectives]
     return [{**trial.params, **dict(zip(metrics, trial.values, strict=True))} for trial in trials]
-
-
-def _cause(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def known_trials(sweep: SweepConfig) -> tuple[list[TrialRecord], list[CurvePoint]]:

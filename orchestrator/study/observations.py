@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from optuna.trial import TrialState
 
 from orchestrator.config.sweep_config import Constraint, SweepConfig
+from orchestrator.ledger.sweeps.pareto import dominates
 from orchestrator.ledger.sweeps.selection import violation
 
 # TPE calls at most 25 trials good. Four times as many stay in the window, so that none of those is missing
@@ -167,11 +168,7 @@ class Window:
         return sorted((best | self._unfinished | set(latest)) - self._hidden)
 
     def _keep_if_not_dominated(self, number: int, objectives: Objectives) -> None:
-        if any(_dominates(other, objectives) for other in self._front.values()):
+        if any(dominates(other, objectives) for other in self._front.values()):
             return
-        self._front = {n: other for n, other in self._front.items() if not _dominates(objectives, other)}
+        self._front = {n: other for n, other in self._front.items() if not dominates(objectives, other)}
         self._front[number] = objectives
-
-
-def _dominates(one: Objectives, other: Objectives) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))

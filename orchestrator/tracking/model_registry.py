@@ -35,8 +35,7 @@ from trainables import checkpoint
 from trainables.data.task import Output, Signature
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.parsing import parsed
-from trainables.sources import digest_of, files_of_reference, module_in, text_of
+from trainables.sources import digest_of, files_of_reference, module_in, parsed, text_of
 from trainables.tasks import TASKS
 from trainables.trial import TrialSettings
 

@@ -31,7 +31,7 @@ from orchestrator.storage.paths import attempt_of, checkpoint_stem
 from orchestrator.training import process
 from orchestrator.training.engine_cache import cache_of_process, configure
 from trainables import checkpoint
-from trainables.errors import BadData, DamagedCheckpoint, Refusal
+from trainables.errors import BadData, DamagedCheckpoint, Refusal, in_one_line
 from trainables.per_step import PerStep
 from trainables.stretches import Stretches, continued, merged
 from trainables.trial import ProgramSettings, ScriptSettings, Settings, TrialSettings
@@ -334,11 +334,7 @@ def failure_outcome(assignment: Assignment, error: Exception) -> Outcome:
 
 def _cause_and_message(error: Exception) -> tuple[str, str]:
     """Return the cause and one line about an exception raised while training."""
-    text = (
-        str(error)
-        if isinstance(error, Refusal | OverLimit)
-        else f"{type(error).__name__}: {error}".splitlines()[0]
-    )
+    text = str(error) if isinstance(error, Refusal | OverLimit) else in_one_line(error)
     line = _printable(redacted(text))  # before Ray Tune writes the outcome to its own state
     if isinstance(error, OverLimit):
         return error.cause, line

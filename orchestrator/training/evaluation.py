@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator import process_secrets
 from orchestrator.errors import ForeignAnswer
@@ -16,7 +16,10 @@ from orchestrator.storage import store
 from orchestrator.training.engine_cache import EngineCache, cache_of_process, configure
 from trainables import checkpoint
 from trainables.durable import DIGITS
-from trainables.trial import ProgramSettings, ScriptSettings, settings_from
+from trainables.trial import ProgramSettings, ScriptSettings, TrialSettings, settings_from
+
+if TYPE_CHECKING:
+    from trainables.engine import Engine
 
 
 def evaluate(
@@ -62,22 +65,11 @@ def evaluate(
     arrays, facts = store.load(Path(folder), stored, digest)
     if trial is not None:
         checkpoint.check_trial(Path(folder), facts, trial)
-    settings = settings_from(facts["settings"])
-    assert not isinstance(settings, ScriptSettings), "the service cannot evaluate a script"
-    if program_folder and isinstance(settings, ProgramSettings):
-        settings = replace(settings, folder=program_folder)
+    settings = _settings(facts, program_folder)
     engine = (cache or cache_of_process()).engine(settings, data)
     engine.restore(0, settings, arrays)
-    scores = None
     try:
-        if split == "validation":
-            metrics = engine.evaluate(0, split, settings.evaluate_examples)
-        else:
-            metrics, each = engine.evaluate_each(0, split)
-            scores = pack_scores(each)
-            for further in engine.data.further:
-                of_further = engine.evaluate(0, f"test_{further}")
-                metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
+        metrics, scores = _evaluated(engine, split, settings.evaluate_examples)
     finally:
         engine.evict(0)
     return {
@@ -89,6 +81,26 @@ def evaluate(
         "trained_on": facts["device"],
         "evaluated_on": engine.device,
     }
+
+
+def _settings(facts: Mapping[str, Any], program_folder: str | None) -> TrialSettings | ProgramSettings:
+    """Return the settings in the facts of a checkpoint, with the folder to which its program has moved."""
+    settings = settings_from(facts["settings"])
+    assert not isinstance(settings, ScriptSettings), "the service cannot evaluate a script"
+    if program_folder and isinstance(settings, ProgramSettings):
+        return replace(settings, folder=program_folder)
+    return settings
+
+
+def _evaluated(engine: Engine, split: str, examples: int | None) -> tuple[dict[str, float], str | None]:
+    """Return the metrics of slot 0, and for test those on the further splits and the packed scores."""
+    if split == "validation":
+        return engine.evaluate(0, split, examples), None
+    metrics, each = engine.evaluate_each(0, split)
+    for further in engine.data.further:
+        of_further = engine.evaluate(0, f"test_{further}")
+        metrics |= {f"{name}_{further}": value for name, value in of_further.items()}
+    return metrics, pack_scores(each)
 
 
 def check_answer(answer: Mapping[str, Any], digest: str, split: str, step: int) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 from urllib.parse import unquote
 
 from sqlalchemy import URL, Engine, Table, insert, update
@@ -50,6 +50,8 @@ WRITER_SECONDS = 30.0
 """Longest wait for changes that other processes make without a lease."""
 
 POLL_SECONDS = 0.1
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,30 @@ def recover(url: str, system: System = System()) -> Recovery:
         lost_decisions,
         aside,
     )
+
+
+def rebuilding_if_damaged(
+    work: Callable[[], Result], url: str, say: Callable[[str], None], system: System = System()
+) -> Result:
+    """Return the result of `work`; if the ledger is damaged, rebuild it and call `work` once more.
+
+    Args:
+        work: Function that uses the ledger.
+        url: URL of the ledger's database.
+        say: Function that receives the damage, and where the damaged file is kept.
+        system: System of this process.
+
+    Raises:
+        Busy: A process uses the ledger; it cannot be replaced now.
+        Damaged: The ledger is damaged beyond its backup.
+    """
+    try:
+        return work()
+    except Damaged as damage:
+        say(str(damage))
+        kept_as = recover(url, system).damaged
+        say(f"The ledger is rebuilt from its backup; the damaged file is kept as {kept_as}.")
+        return work()
 
 
 @contextmanager

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -151,19 +150,15 @@ def _limited(app: AppState, request: Mapping[str, Any], user: str, over_limit: B
         "data": str(app.workspace.data),
         "limits": asdict(app.check_limits),
     }
-    environment, secrets = process_secrets.parted({**os.environ, "OPENBLAS_NUM_THREADS": "1"})
     with app.checks.turn(user, WAIT_SECONDS) as granted:
         if not granted:
             must = "cannot start, because other file checks and replays are running"
             raise TooManyRequests("checks", must, "", "Wait a minute.")
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", _MODULE],
-                input=secrets.decode() + json.dumps(given),
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
+            done = process_secrets.run_module(
+                _MODULE,
+                environment={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                given=given,
                 timeout=app.check_limits.seconds,
             )
         except subprocess.TimeoutExpired:

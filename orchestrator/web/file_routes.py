@@ -13,7 +13,7 @@ from fastapi.responses import FileResponse
 
 from orchestrator.api.loaded_sweep import LoadedSweep
 from orchestrator.api.local import log_part
-from orchestrator.api.trial import Trial
+from orchestrator.api.local_trial import Trial
 from orchestrator.client.answers import LogPart
 from orchestrator.client.protocol import LOG_BYTES
 from orchestrator.errors import NotFound

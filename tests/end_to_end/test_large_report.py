@@ -21,7 +21,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import ATTEMPTS, REPORTS, TRIALS
 from orchestrator.ledger.sweeps.records import ReportRecord
 from orchestrator.ledger.transaction import Transaction
-from orchestrator.report import report
+from orchestrator.report import report_files
 from orchestrator.report.history import History
 from orchestrator.web.server import Listening, serving
 from tests import sweeps
@@ -96,7 +96,7 @@ def test_a_report_of_many_trials_is_drawn_in_time(
 ) -> None:
     """The report counts as drawn once every figure in the window is; the others follow when scrolled to."""
     began = time.perf_counter()
-    file = report.write_history(large(trials, reports), tmp_path).html
+    file = report_files.write_history(large(trials, reports), tmp_path).html
     written = time.perf_counter() - began
     began = time.perf_counter()
     chrome.get(file.as_uri())
@@ -148,7 +148,7 @@ def test_a_report_of_a_thousand_trials_is_served_in_time(tmp_path: Path) -> None
 def test_a_report_follows_the_colours_and_the_width_of_its_reader(
     tmp_path: Path, chrome: webdriver.Chrome
 ) -> None:
-    file = report.write_history(large(64, 40), tmp_path).html
+    file = report_files.write_history(large(64, 40), tmp_path).html
     assert file.stat().st_size < 1_500_000
     ground = "return getComputedStyle(document.documentElement).backgroundColor"
     paper = "return document.querySelector('.plot .main-svg').style.background"

@@ -14,7 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.web.app_state import OneTimeKey
 from orchestrator.web.server import Listening, serving
 from tests import sweeps

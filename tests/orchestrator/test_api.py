@@ -23,7 +23,7 @@ from orchestrator.config import SweepConfig
 from orchestrator.config.yaml_reader import parse_document
 from orchestrator.driver.admission import Run
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.machines.hardware import Hardware, Node
 from orchestrator.report.figures import FIGURES

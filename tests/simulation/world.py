@@ -11,7 +11,7 @@ from orchestrator.errors import Busy, Refusal
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
-from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.queue.wanted_settings import ask_to_try
 from orchestrator.ledger.sweeps.lease import Lease

@@ -31,9 +31,8 @@ from trainables.optim import (
     updated,
     weights_of,
 )
-from trainables.optimizers import OPTIMIZERS
 from trainables.settings import Schedule
-from trainables.trial import TrainingSettings
+from trainables.trial import OPTIMIZERS, TrainingSettings
 
 TRAINING = TrainingSettings(100, 4, 8, 1e-3, 1e-3, schedule="plateau")
 

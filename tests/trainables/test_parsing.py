@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from trainables import registry
-from trainables.parsing import parsed
-from trainables.sources import LARGEST, text_of
+from trainables.sources import LARGEST, parsed, text_of
 
 THREADS, TIMES = 4, 10
 

@@ -530,7 +530,7 @@ def _facts(encoding: Encoding) -> dict[str, Any]:
 
 
 def _constant_scores(signature: Signature, out: Writer) -> dict[str, Any]:
-    from trainables.data.protocol import constant_scores  # numpy, which a check of a file need not import
+    from trainables.data.evaluation_protocol import constant_scores  # numpy: a check of a file needs none
 
     chance, loss = constant_scores(signature, {split: out.written(f"{split}.targets") for split in SPLITS})
     return {"chance": chance, "trivial_loss": loss}

@@ -1,10 +1,12 @@
-"""The device calls of an engine: advance one slot, advance several, evaluate one.
+"""The device calls of an engine, and their compilation: advance one slot, advance several, evaluate one.
 
-Pure functions over any `SlotProgram`, for an engine to compile.
+The calls are pure functions over any `SlotProgram`.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -143,3 +145,40 @@ class Calls:
         moved, log = jax.lax.fori_loop(0, -(-steps // ORDERED), block, (slot, empty()))
         done = moved.trained.step
         return moved, log._replace(step=done, taken=done - slot.trained.step, finite=moved.finite)
+
+
+class Compiler:
+    """Compiles each program once; `seconds` is the wall-clock time spent on it in all."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._programs: dict[Hashable, Any] = {}
+
+    def get(
+        self,
+        key: Hashable,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        *,
+        donate: tuple[int, ...] = (),
+        options: dict[str, Any] | None = None,
+    ) -> Any:
+        """Return the program of a key, compiled at its first use.
+
+        Args:
+            key: Key of the program.
+            function: Pure function.
+            arguments: Arguments with the shapes and types of every later call.
+            donate: Positions of the arguments whose memory the results may reuse.
+            options: Options of XLA, for this program.
+        """
+        if key not in self._programs:
+            began = time.perf_counter()
+            lowered = jax.jit(function, donate_argnums=donate).lower(*arguments)
+            self._programs[key] = lowered.compile(compiler_options=options)
+            self.seconds += time.perf_counter() - began
+        return self._programs[key]
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a program, and free the memory it holds."""
+        self._programs.pop(key, None)

@@ -14,9 +14,8 @@ from jax import numpy as jnp
 
 from trainables.cost import Cost
 from trainables.data.task import TaskData
-from trainables.engine.blocks import ExampleBlock, blocks, blocks_of_streams
-from trainables.engine.calls import Calls
-from trainables.engine.compiler import Compiler
+from trainables.engine.calls import Calls, Compiler
+from trainables.engine.example_blocks import ExampleBlock, blocks, blocks_of_streams
 from trainables.engine.programs import program_of
 from trainables.engine.report import MOST_STEPS, TrainReport, joined
 from trainables.engine.slot_program import Examples, SlotProgram, at, number_of, on_device

@@ -19,7 +19,16 @@ from trainables.counter import folded, order_of_steps, order_of_streams
 from trainables.data.task import Signature, Split
 from trainables.engine.report import StepMetrics, nothing
 from trainables.engine.slot_program import Scorer, at
-from trainables.engine.state import Carried, Free, Names, Packing, SlotState, Trained, free_of, packing_of
+from trainables.engine.state import (
+    Carried,
+    Free,
+    Names,
+    SlotState,
+    Trained,
+    VectorPacking,
+    free_of,
+    packing_of,
+)
 from trainables.errors import Refusal
 from trainables.keys import source_of_keys
 from trainables.layers import LAYERS
@@ -100,8 +109,8 @@ class Layout:
     """A network without its arrays, and the order in which they are packed."""
 
     graph: Any
-    params: Packing
-    stats: Packing
+    params: VectorPacking
+    stats: VectorPacking
 
     def model(self, params: Tree, stats: Tree) -> Model:
         """Return the network with its arrays, given as nested dicts."""

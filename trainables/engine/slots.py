@@ -16,8 +16,7 @@ import jax
 import numpy as np
 
 from trainables.engine.buckets import Buckets, halved
-from trainables.engine.calls import Calls
-from trainables.engine.compiler import Compiler
+from trainables.engine.calls import Calls, Compiler
 from trainables.engine.report import MOST_STEPS, StepLog, cut
 from trainables.engine.slot_program import Examples, SlotProgram
 from trainables.engine.state import SlotState, Trained, blank, copied, put, take

@@ -129,7 +129,7 @@ def blank(one: Tree, slots: int) -> Tree:
 
 
 @dataclass(frozen=True)
-class Packing:
+class VectorPacking:
     """The order of a tree's arrays in a vector: one group of the optimiser after the other.
 
     Attributes:
@@ -171,7 +171,7 @@ class Packing:
         return arrays
 
 
-def packing_of(tree: Tree, members: Members) -> Packing:
+def packing_of(tree: Tree, members: Members) -> VectorPacking:
     """Return the packing of a tree of float32 arrays.
 
     Args:
@@ -188,7 +188,7 @@ def packing_of(tree: Tree, members: Members) -> Packing:
         sum(math.prod(shapes[i]) for i in range(len(leaves)) if group[i] == number) for number in range(3)
     ]
     order = sorted(range(len(leaves)), key=lambda index: group[index])
-    return Packing(
+    return VectorPacking(
         names=tuple("/".join(paths[index]) for index in order),
         shapes=tuple(shapes[index] for index in order),
         leaves=tuple(order),
@@ -208,8 +208,8 @@ class Names:
         carried: Shapes and types of the state that rows carry from example to example, or None.
     """
 
-    params: Packing
-    stats: Packing
+    params: VectorPacking
+    stats: VectorPacking
     training: TrainingSettings
     carried: Carried | None = None
 
@@ -272,7 +272,7 @@ class Names:
         return {name: leaf for name, leaf in self._remembered.items() if leaf.ndim == 0}
 
     @cached_property
-    def _vectors(self) -> dict[str, Packing]:
+    def _vectors(self) -> dict[str, VectorPacking]:
         """The packing of each vector."""
         moments = (name for name in self._remembered if name not in self._scalars)
         return {"params": self.params, "stats": self.stats, **dict.fromkeys(moments, self.params)}
@@ -298,7 +298,7 @@ def named(group: str, tree: Tree) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in paths}
 
 
-def _vector(group: str, packing: Packing, arrays: Mapping[str, np.ndarray]) -> Array:
+def _vector(group: str, packing: VectorPacking, arrays: Mapping[str, np.ndarray]) -> Array:
     parts = [np.ravel(arrays[f"{group}/{name}"]) for name in packing.names]
     return jnp.asarray(np.concatenate(parts or [np.zeros(0, np.float32)]))
 

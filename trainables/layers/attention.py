@@ -9,8 +9,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.chunked import ChunkedLayer
-from trainables.layers.layer import normal
+from trainables.layers.layer import ChunkedLayer, normal
 from trainables.settings import Count, LayerSettings, Need, Option, divisible
 
 ROWS = 128

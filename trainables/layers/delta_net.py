@@ -12,8 +12,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.causal_conv import causal_conv, initial_conv
-from trainables.layers.chunked import ChunkedLayer
-from trainables.layers.layer import between, initial_step, normal
+from trainables.layers.layer import ChunkedLayer, between, initial_step, normal
 from trainables.layers.recurrence.delta_rule import delta_rule
 from trainables.layers.recurrence.wy_form import Steps
 from trainables.settings import DELTA_ALGORITHM, DELTA_HEADS, Count, LayerSettings, Option, divisible

@@ -7,8 +7,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.gated import GatedLayer
-from trainables.layers.layer import normal
+from trainables.layers.layer import GatedLayer, normal
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings
 
 GLOROT = nnx.initializers.glorot_normal()

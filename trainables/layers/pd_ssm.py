@@ -7,8 +7,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.chunked import ChunkedLayer
-from trainables.layers.layer import normal
+from trainables.layers.layer import ChunkedLayer, normal
 from trainables.layers.recurrence import planar, polar, times
 from trainables.layers.recurrence.planar import real_part, rows
 from trainables.settings import TWO_PI, Count, LayerSettings, Option

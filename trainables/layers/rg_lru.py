@@ -10,8 +10,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.errors import Refusal
-from trainables.layers.gated import GatedLayer
-from trainables.layers.layer import Bounds, between, normal, ring
+from trainables.layers.layer import Bounds, GatedLayer, between, normal, ring
 from trainables.layers.recurrence import planar, polar
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option, Range, divisible
 

@@ -17,8 +17,7 @@ from flax import nnx
 from jax import Array
 from jax import numpy as jnp
 
-from trainables.layers.gated import GatedLayer
-from trainables.layers.layer import Bounds, between, normal, ring
+from trainables.layers.layer import Bounds, GatedLayer, between, normal, ring
 from trainables.layers.recurrence import polar
 from trainables.layers.rotation import EXACT, rotation
 from trainables.layers.rotrnn import head_size, planes_of_pairs

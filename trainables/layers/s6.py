@@ -11,8 +11,7 @@ from jax import Array
 from jax import numpy as jnp
 
 from trainables.layers.causal_conv import causal_conv, initial_conv
-from trainables.layers.chunked import ChunkedLayer
-from trainables.layers.layer import between, initial_step, normal
+from trainables.layers.layer import ChunkedLayer, between, initial_step, normal
 from trainables.layers.recurrence import pace, varying_recurrence
 from trainables.settings import GATED_ALGORITHM, Count, LayerSettings, Option
 

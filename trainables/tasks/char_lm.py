@@ -36,11 +36,10 @@ from trainables.data.task import (
 from trainables.errors import BadData, Refusal
 from trainables.settings import MOST_EXAMPLES, Option
 from trainables.tasks import pydoc_passages
+from trainables.tasks.lengths import TIMES, names_of_longer
 
 _SHARES = (0.9, 0.05, 0.05)
 """Shares of training, validation and test, in the order of the text."""
-
-_TIMES = (2, 4, 8)
 
 _BYTES = 256
 
@@ -94,7 +93,7 @@ class CharLm(Task):
         "characters": Option(
             0, "How many first characters of the text are read; 0 for all.", at_least=0, at_most=MOST_EXAMPLES
         ),
-        "reach": Option(8, "How many times L the longest segments of test are.", (1, *_TIMES)),
+        "reach": Option(8, "How many times L the longest segments of test are.", (1, *TIMES)),
     }
 
     def find(self, options: Mapping[str, Any], folder: Path) -> Source:
@@ -123,7 +122,7 @@ class CharLm(Task):
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of the test splits of longer segments, such as "x2"."""
-        return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
+        return names_of_longer(options)
 
     def outline(self, options: Mapping[str, Any]) -> Signature:
         """Return the signature of segments; that of text8 if the data folder decides the source."""

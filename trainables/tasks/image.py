@@ -14,7 +14,7 @@ import numpy as np
 
 from trainables.data import cifar
 from trainables.data.cache import Writer
-from trainables.data.protocol import divided
+from trainables.data.evaluation_protocol import divided
 from trainables.data.task import Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import LARGEST_SEED, Option

@@ -16,7 +16,8 @@ import numpy as np
 
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.settings import MOST_EXAMPLES, Option
-from trainables.tasks.recall import SIZES, Part, RecallTask, names_of_longer, times_of
+from trainables.tasks.lengths import names_of_longer
+from trainables.tasks.recall import SIZES, Part, RecallTask, times_of
 
 _SHORTEST = 3
 """Length of the shortest sequence: trigger, answer, trigger."""

@@ -11,7 +11,7 @@ as in the published streams, but never in two splits.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +23,8 @@ from trainables.errors import Refusal
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option, Pooling
 from trainables.tasks.division import Drawn, drawn
 
-_TIMES = (2, 4, 8)
+TIMES = (2, 4, 8)
+"""Lengths of the further test splits, as multiples of the length L of training."""
 
 OPTIONS: Mapping[str, Option] = {
     "length": Option(40, "L, the largest number of steps in training.", at_least=2),
@@ -31,13 +32,18 @@ OPTIONS: Mapping[str, Option] = {
     "answer": Option(
         "end", "Whether only the last step has a target, or every step that has a value.", ("end", "steps")
     ),
-    "reach": Option(8, "How many times L the longest sequences of test are.", (1, 2, 4, 8)),
+    "reach": Option(8, "How many times L the longest sequences of test are.", (1, *TIMES)),
     "examples": Option(100_000, "Training sequences.", at_least=1, at_most=MOST_EXAMPLES),
     "held_out": Option(
         2000, "Sequences of validation, and of each test split.", at_least=1, at_most=MOST_EXAMPLES
     ),
     "seed": Option(0, "Seed of the sequences.", at_least=0, at_most=LARGEST_SEED),
 }
+
+
+def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) -> tuple[str, ...]:
+    """Return the names of the test splits with multiples of the length L that the option `reach` allows."""
+    return tuple(f"x{number}" for number in times if number <= options["reach"])
 
 
 class LengthTask(Task):
@@ -73,7 +79,7 @@ class LengthTask(Task):
 
     def further(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the names of the test splits with longer sequences, such as "x2"."""
-        return tuple(f"x{times}" for times in _TIMES if times <= options["reach"])
+        return names_of_longer(options)
 
     def validate(self, options: Mapping[str, Any]) -> None:
         """Refuse a smallest length above the largest."""

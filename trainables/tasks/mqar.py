@@ -21,13 +21,13 @@ from trainables.data.comparable import other_options
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import Option
+from trainables.tasks.lengths import names_of_longer
 from trainables.tasks.recall import (
     REACH,
     SIZES,
     Part,
     RecallTask,
     chosen,
-    names_of_longer,
     times_of,
     weighted,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from trainables.data.cache import Writer
 from trainables.data.task import IGNORED, SPLITS, Encoding, Progress, Source, Task
 from trainables.settings import LARGEST_SEED, MOST_EXAMPLES, Option
 from trainables.tasks.division import drawn
+from trainables.tasks.lengths import TIMES
 
 SIZES: Mapping[str, Option] = {
     "examples": Option(100_000, "Training sequences.", at_least=1, at_most=MOST_EXAMPLES),
@@ -24,7 +25,6 @@ SIZES: Mapping[str, Option] = {
     "seed": Option(0, "Seed of the sequences.", at_least=0, at_most=LARGEST_SEED),
 }
 
-TIMES = (2, 4, 8)
 REACH = Option(1, "How many times L the longest sequences of test are.", (1, *TIMES))
 
 
@@ -108,11 +108,6 @@ class RecallTask(Task):
     @abstractmethod
     def departure(self, options: Mapping[str, Any]) -> str:
         """Return differences from the published sequences, besides options; '' without any."""
-
-
-def names_of_longer(options: Mapping[str, Any], times: Sequence[int] = TIMES) -> tuple[str, ...]:
-    """Return the names of the test splits with multiples of the length L that the option `reach` allows."""
-    return tuple(f"x{number}" for number in times if number <= options["reach"])
 
 
 def times_of(split: str) -> int:

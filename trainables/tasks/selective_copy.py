@@ -18,13 +18,13 @@ import numpy as np
 from trainables.data.task import IGNORED, Requirement, Signature
 from trainables.errors import Refusal
 from trainables.settings import MOST_EXAMPLES, Option
+from trainables.tasks.lengths import names_of_longer
 from trainables.tasks.recall import (
     REACH,
     SIZES,
     Part,
     RecallTask,
     chosen,
-    names_of_longer,
     times_of,
 )
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import mixed
+from trainables.data.evaluation_protocol import mixed
 from trainables.data.task import SPLITS, Encoding, Progress, Remote, Scale, Signature, Source, Task
 from trainables.errors import BadData, Refusal
 from trainables.settings import Option

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from trainables.data.cache import Writer
-from trainables.data.protocol import divided, mixed
+from trainables.data.evaluation_protocol import divided, mixed
 from trainables.data.task import END, SPECIALS, UNKNOWN, Encoding, Progress, Remote, Signature, Source, Task
 from trainables.errors import BadData
 from trainables.settings import LARGEST_SEED, Option

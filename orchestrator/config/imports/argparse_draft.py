@@ -20,7 +20,7 @@ from orchestrator.config.imports.script_findings import FoundMetrics, HydraConfi
 from orchestrator.config.space import DistributionError, chosen
 from orchestrator.errors import BadInput
 from orchestrator.placeholders import NAME
-from trainables.parsing import parsed
+from trainables.sources import parsed
 from trainables.trial import variable_of
 
 CLOCKS = frozenset(

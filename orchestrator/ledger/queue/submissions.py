@@ -150,7 +150,6 @@ def submit(
     request: SubmissionRequest,
     choose: Callable[[Callable[[str], bool]], str],
     *,
-    again: bool = False,
     only_own: bool = False,
     only_ended: bool = False,
     withdraw: bool = False,
@@ -165,7 +164,6 @@ def submit(
         ledger: Ledger of the sweep.
         request: The sweep to be submitted.
         choose: Function that returns the ID of the sweep, given a predicate of the IDs in use.
-        again: Whether to queue an ended or parked submission again.
         only_own: Whether to refuse a sweep of the ledger that its owner has not submitted.
         only_ended: Whether to refuse a sweep that waits or runs.
         withdraw: Whether to delete a user's stop request for a sweep that still waits or runs.
@@ -183,51 +181,59 @@ def submit(
     """
 
     def write(change: QueueTransaction) -> tuple[Submission, bool]:
-        written, is_new = add(change)
+        written, is_new = _add(
+            change,
+            request,
+            choose,
+            ledger.now(),
+            only_own=only_own,
+            only_ended=only_ended,
+            withdraw=withdraw,
+        )
         if asked is not None:
             asked.note(change.connection, ledger.now(), answer_of(written, warnings, added=is_new))
         return written, is_new
-
-    def add(change: QueueTransaction) -> tuple[Submission, bool]:
-        connection = change.connection
-        if request.key is not None and (same := _find(connection, SUBMISSION.c.key == request.key)):
-            _check_same(same, request)
-            return same, False
-        sweep_id = choose(lambda name: _is_known(connection, name))
-        known = _locked(connection, sweep_id)
-        check_not_deleted(connection, sweep_id)
-        if only_own:
-            _check_owner(connection, sweep_id, known, request.owner)
-        is_active = known is not None and known.state in {"QUEUED", "STARTED"}
-        requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id)
-        if known is not None and is_active:
-            if only_ended:
-                raise _not_ended(connection, known)
-            if not withdraw:
-                _check_not_stopped(connection, sweep_id)
-                requests = requests.where(STOP_REQUEST.c.asker == ROOM)  # keep one that a user adds meanwhile
-            if connection.execute(requests).rowcount and withdraw:
-                # It counts as changed: the service must not end it for a request that it has read before.
-                [known] = change.update(SUBMISSION.c.sweep_id == sweep_id)
-            return known, False
-        connection.execute(requests)
-        if known is not None and not again:
-            return known, False
-        check_quota(connection, request.owner, sweep_id)
-        # The starts are counted on: a driver of the earlier submission must not write into this one.
-        starts, revision = (known.starts + 1, known.revision + 1) if known else (0, 0)
-        values = {field.name: getattr(request, field.name) for field in fields(SubmissionRequest)}
-        submission = Submission(
-            **values, sweep_id=sweep_id, at=ledger.now(), starts=starts, revision=revision
-        )
-        change.replace(submission)
-        return submission, True
 
     with ledger.in_place():
         written = change_rows(ledger, write)
         renew(ledger, STOP_REQUEST, written[0].sweep_id)
     ledger.flush()
     return written
+
+
+def _add(
+    change: QueueTransaction,
+    request: SubmissionRequest,
+    choose: Callable[[Callable[[str], bool]], str],
+    now: float,
+    *,
+    only_own: bool,
+    only_ended: bool,
+    withdraw: bool,
+) -> tuple[Submission, bool]:
+    """Add or queue a submission in a transaction; see `submit`."""
+    connection = change.connection
+    if request.key is not None and (same := _find(connection, SUBMISSION.c.key == request.key)):
+        _check_same(same, request)
+        return same, False
+    sweep_id = choose(lambda name: _is_known(connection, name))
+    known = _locked(connection, sweep_id)
+    check_not_deleted(connection, sweep_id)
+    if only_own:
+        _check_owner(connection, sweep_id, known, request.owner)
+    is_active = known is not None and known.state in {"QUEUED", "STARTED"}
+    if known is not None and is_active:
+        if only_ended:
+            raise _not_ended(connection, known)
+        return _let_continue(change, known, withdraw=withdraw), False
+    connection.execute(delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == sweep_id))
+    check_quota(connection, request.owner, sweep_id)
+    # The starts are counted on: a driver of the earlier submission must not write into this one.
+    starts, revision = (known.starts + 1, known.revision + 1) if known else (0, 0)
+    values = {field.name: getattr(request, field.name) for field in fields(SubmissionRequest)}
+    submission = Submission(**values, sweep_id=sweep_id, at=now, starts=starts, revision=revision)
+    change.replace(submission)
+    return submission, True
 
 
 def answer_of(submission: Submission, warnings: Sequence[str] = (), *, added: bool) -> dict[str, Any]:
@@ -570,6 +576,22 @@ def _check_same(same: Submission, request: SubmissionRequest) -> None:
     if same.document != request.document:
         must = f"is already the key of {same.sweep_id}"
         raise BadInput("--key", must, "", "Choose another key.")
+
+
+def _let_continue(change: QueueTransaction, active: Submission, *, withdraw: bool) -> Submission:
+    """Delete the stop request of a sweep that waits or runs, and return its submission.
+
+    Raises:
+        Busy: A user has requested the stop, and it is not withdrawn.
+    """
+    requests = delete(STOP_REQUEST).where(STOP_REQUEST.c.sweep_id == active.sweep_id)
+    if not withdraw:
+        _check_not_stopped(change.connection, active.sweep_id)
+        requests = requests.where(STOP_REQUEST.c.asker == ROOM)  # keep one that a user adds meanwhile
+    if change.connection.execute(requests).rowcount and withdraw:
+        # It counts as changed: the service must not end it for a request that it has read before.
+        [active] = change.update(SUBMISSION.c.sweep_id == active.sweep_id)
+    return active
 
 
 def _check_not_stopped(connection: Connection, sweep_id: str) -> None:

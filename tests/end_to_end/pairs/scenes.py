@@ -21,7 +21,7 @@ from orchestrator.errors import Exit
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.sweeps.records import ReportRecord, TrialRecord
 from orchestrator.machines.head import running

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.api.trial import Trial
+from orchestrator.api.local_trial import Trial
 from orchestrator.ledger.sweeps.records import TrialRecord
 from tests.end_to_end import identities
 from tests.end_to_end.commands import Commands

@@ -18,7 +18,7 @@ from orchestrator.client.http import decoded
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import Amounts, Claims, set_owner
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import change_settings
+from orchestrator.ledger.queue.queue_settings import change_settings
 from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import SUBMISSION

@@ -16,7 +16,7 @@ from orchestrator.client.following import follow
 from orchestrator.errors import BadInput
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.ledger.queue.submissions import SubmissionWriter
 from tests import sweeps as examples
 from tests.orchestrator.ledger.examples import create_sweep, writer

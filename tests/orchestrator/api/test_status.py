@@ -19,7 +19,7 @@ from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note
 from orchestrator.ledger.people.shelf import shelve
-from orchestrator.ledger.queue.settings import change_settings
+from orchestrator.ledger.queue.queue_settings import change_settings
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import CheckpointRecord, SweepState
 from orchestrator.report import words

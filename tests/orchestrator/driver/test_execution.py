@@ -17,7 +17,7 @@ from orchestrator.driver.admission import LeasedSweep, Run
 from orchestrator.driver.log import Observer
 from orchestrator.driver.shutdown import Shutdown
 from orchestrator.errors import NoStore
-from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import STEP_WORK, SweepRecord, pack_scores
 from orchestrator.machines.hardware import Hardware

@@ -26,7 +26,7 @@ from orchestrator.driver.sweep_rows import (
     without_test,
 )
 from orchestrator.errors import Exit
-from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, EvaluationRecord, Event, SweepRecord
 from orchestrator.machines.hardware import HOST_DEVICES, Hardware

@@ -14,7 +14,7 @@ import pytest
 from orchestrator.errors import Busy
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import ABANDONED_SECONDS, Amounts, Claims, owners, pools, set_owner
-from orchestrator.ledger.queue.settings import change_settings
+from orchestrator.ledger.queue.queue_settings import change_settings
 from orchestrator.sharing.pool_rows import RULES, UNIT, Owner, Place, PoolClaim, PoolNode
 from orchestrator.sharing.view import View
 from tests import postgres

@@ -25,7 +25,7 @@ from orchestrator.ledger.people import idempotency, users
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.pool.claims import Amounts, Claims, set_owner
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, change_settings, resume
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, change_settings, resume
 from orchestrator.ledger.queue.submissions import SubmissionRequest, SubmissionWriter
 from orchestrator.ledger.rows import REPORTS, TRIALS
 from orchestrator.ledger.sweeps.lease import Lease

@@ -16,7 +16,7 @@ from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
 from orchestrator.ledger.people.shelf import shelve, shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, asked_to_stop, change_settings
 from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.ledger.queue.trial_requests import ask_about_trial, pending_requests
 from orchestrator.ledger.queue.wanted_settings import ask_to_try, wanted_settings
@@ -43,7 +43,7 @@ def lose_database(ledger: Ledger) -> None:
 
 def submit(ledger: Ledger) -> None:
     order = SubmissionRequest("ada", {"name": "a-1"}, "", {}, None, "c0ffee")
-    submissions.submit(ledger, order, lambda is_known: "a-1", again=True, withdraw=True)
+    submissions.submit(ledger, order, lambda is_known: "a-1", withdraw=True)
 
 
 def test_a_rebuilt_ledger_has_every_stop_request_weight_and_quota(url: str) -> None:

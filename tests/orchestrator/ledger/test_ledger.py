@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.ledger.integrity import examine
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, asked_to_stop
 from orchestrator.ledger.sweeps.records import (
     AttemptRecord,
     CurvePoint,

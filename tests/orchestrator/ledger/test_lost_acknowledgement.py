@@ -20,7 +20,7 @@ from orchestrator.ledger.people import idempotency, users
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.idempotency import Known, RequestKey
 from orchestrator.ledger.people.shelf import shelve
-from orchestrator.ledger.queue import settings, submissions
+from orchestrator.ledger.queue import queue_settings, submissions
 from orchestrator.ledger.queue.submissions import SubmissionWriter
 from orchestrator.ledger.queue.trial_requests import ask_about_trial
 from orchestrator.ledger.sweeps.lease import Lease
@@ -112,7 +112,7 @@ def _submitted(ledger: Ledger) -> None:
 
 def _stopped(ledger: Ledger) -> None:
     _submitted(ledger)
-    settings.ask_to_stop(ledger, SWEEP_ID)
+    queue_settings.ask_to_stop(ledger, SWEEP_ID)
 
 
 def _parked(ledger: Ledger) -> None:
@@ -141,7 +141,7 @@ def _nothing(_: Ledger) -> None:
 Step = Callable[[Ledger], object]
 CHANGES: dict[str, tuple[Step, Step]] = {
     **{kind: (_nothing, write) for kind, (write, _) in WRITES.items()},
-    "resume": (_stopped, lambda ledger: settings.resume(ledger, SWEEP_ID, asked=ADA)),
+    "resume": (_stopped, lambda ledger: queue_settings.resume(ledger, SWEEP_ID, asked=ADA)),
     "resume a trial": (_nothing, lambda ledger: ask_about_trial(ledger, f"{SWEEP_ID}-0", "exempt", ADA)),
     "release": (_parked, lambda ledger: submissions.release(ledger, SWEEP_ID, asked=ADA)),
     "undo a deletion": (

@@ -18,7 +18,7 @@ from orchestrator.ledger.people.notes import NoteChange, change_note, note_of
 from orchestrator.ledger.people.shelf import shelve, shelved
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, change_settings
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, asked_to_stop, change_settings
 from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.ledger.queue.trial_requests import ask_about_trial, pending_requests
 from orchestrator.ledger.queue.wanted_settings import ask_to_try, wanted_settings

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.errors import BadInput, StaleRevision
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import (
+from orchestrator.ledger.queue.queue_settings import (
     QueueSettings,
     ask_to_stop,
     asked_to_stop,
@@ -22,7 +22,7 @@ from tests.orchestrator.ledger.examples import writer
 
 def submit(ledger: Ledger) -> Submission:
     order = SubmissionRequest("ada", {"name": "a"}, "", {}, None, "c0ffee")
-    return submissions.submit(ledger, order, lambda is_known: "a-1", again=True)[0]
+    return submissions.submit(ledger, order, lambda is_known: "a-1")[0]
 
 
 def submission(ledger: Ledger) -> Submission:

@@ -37,7 +37,7 @@ def submit(ledger: Ledger, sweep_id: str) -> Submission:
     order = SubmissionRequest(
         "ada", {"name": sweep_id}, "task: copying # ü\n", {"wait": None}, None, "c0ffee"
     )
-    return submissions.submit(ledger, order, lambda is_known: sweep_id, again=True)[0]
+    return submissions.submit(ledger, order, lambda is_known: sweep_id)[0]
 
 
 def service(ledger: Ledger) -> SubmissionWriter:

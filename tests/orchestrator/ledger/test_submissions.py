@@ -15,7 +15,7 @@ from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool.claims import set_owner
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop, reason_of, resume
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, asked_to_stop, reason_of, resume
 from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
 from orchestrator.sharing.pool_rows import MOST_SWEEPS
 from orchestrator.system import ClockSetting
@@ -31,7 +31,7 @@ def order(key: str | None = None, **document: object) -> SubmissionRequest:
 
 
 def submit(ledger: Ledger, sweep_id: str = "a-1", *, key: str | None = None) -> Submission:
-    return submissions.submit(ledger, order(key), lambda is_known: sweep_id, again=True)[0]
+    return submissions.submit(ledger, order(key), lambda is_known: sweep_id)[0]
 
 
 def another(is_known: Callable[[str], bool]) -> str:
@@ -65,7 +65,7 @@ def test_a_key_of_another_sweep_is_refused(ledger: Ledger) -> None:
 
 def test_a_submission_that_waits_or_runs_is_not_queued_again(ledger: Ledger) -> None:
     first = submit(ledger)
-    assert submissions.submit(ledger, order(), lambda is_known: "a-1", again=True) == (first, False)
+    assert submissions.submit(ledger, order(), lambda is_known: "a-1") == (first, False)
 
 
 def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger) -> None:
@@ -74,7 +74,7 @@ def test_a_stop_request_of_a_person_is_withdrawn_only_on_purpose(ledger: Ledger)
     with pytest.raises(Busy, match=r"has a pending stop request from .*`resume a-1`"):
         submit(ledger)
     assert asked_to_stop(ledger, "a-1") is not None
-    again = submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    again = submissions.submit(ledger, order(), lambda is_known: "a-1", withdraw=True)
     assert again == (replace(first, revision=first.revision + 1), False)
     assert asked_to_stop(ledger, "a-1") is None
 
@@ -85,20 +85,20 @@ def test_the_service_does_not_end_a_sweep_for_a_request_that_was_withdrawn(ledge
     ask_to_stop(ledger, "a-1")
     seen = submissions.submission(ledger, "a-1")
     assert seen is not None
-    submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    submissions.submit(ledger, order(), lambda is_known: "a-1", withdraw=True)
     assert not service(ledger).change(seen, state="ENDED")
-    submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    submissions.submit(ledger, order(), lambda is_known: "a-1", withdraw=True)
     seen = submissions.submission(ledger, "a-1")
     assert seen is not None
     assert seen.state == "QUEUED"
-    submissions.submit(ledger, order(), lambda is_known: "a-1", again=True, withdraw=True)
+    submissions.submit(ledger, order(), lambda is_known: "a-1", withdraw=True)
     assert service(ledger).change(seen, state="ENDED"), "without a request, nothing has changed"
 
 
 def test_the_place_that_the_service_asks_for_is_no_stop_request_of_a_person(ledger: Ledger) -> None:
     first = submit(ledger)
     service(ledger).ask_for_room("a-1")
-    assert submissions.submit(ledger, order(), lambda is_known: "a-1", again=True) == (first, False)
+    assert submissions.submit(ledger, order(), lambda is_known: "a-1") == (first, False)
 
 
 def test_an_ended_submission_is_queued_again_without_its_stop_request(ledger: Ledger) -> None:

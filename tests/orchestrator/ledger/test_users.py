@@ -8,7 +8,7 @@ from sqlalchemy import select
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people import audit, users
-from orchestrator.ledger.queue.settings import ask_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop
 from orchestrator.ledger.tables import AUDIT, SERVICE_USER
 
 

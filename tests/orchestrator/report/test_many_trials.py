@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.report import report
+from orchestrator.report import report_files
 from orchestrator.report.figures import curves, landscape, style
 from orchestrator.report.history import History
 from tests import sweeps
@@ -43,7 +43,7 @@ def test_few_trials_are_all_drawn() -> None:
 
 
 def test_the_page_lists_a_thousand_trials_and_the_file_all(history: History, tmp_path: Path) -> None:
-    files = report.write_history(history, tmp_path)
+    files = report_files.write_history(history, tmp_path)
     page = files.html.read_text()
     [table] = re.findall(r'<section id="leaderboard">.*?</section>', page, re.DOTALL)
     assert table.count("<tr class") == style.MOST_TRIALS

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.errors import BadInput
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.report import report
+from orchestrator.report import report_files
 from orchestrator.report.history import read
 from orchestrator.storage.paths import Paths
 from tests import sweeps
@@ -46,8 +46,8 @@ def test_an_unknown_sweep_is_refused_with_the_known_ones(ledger: Ledger) -> None
 
 
 def test_write_leaves_complete_files_only(ledger: Ledger, tmp_path: Path) -> None:
-    files = report.write_history(read(ledger, sweeps.SWEEP_ID), tmp_path / "report")
-    report.write_history(read(ledger, sweeps.SWEEP_ID), tmp_path / "report")
+    files = report_files.write_history(read(ledger, sweeps.SWEEP_ID), tmp_path / "report")
+    report_files.write_history(read(ledger, sweeps.SWEEP_ID), tmp_path / "report")
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
         *("report.html", "report.md", "leaderboard.csv", "hidden_norms.html")
     }
@@ -58,7 +58,7 @@ def test_a_report_of_a_thousand_trials_is_small_enough_to_send(tmp_path: Path) -
     states = ("COMPLETE", "PRUNED", "PRUNED", "FAILED")
     history = sweeps.history([sweeps.trial(number, states[number % 4]) for number in range(1000)])
     began = time.process_time()
-    files = report.write_history(history, tmp_path)
+    files = report_files.write_history(history, tmp_path)
     assert time.process_time() - began < 30
     assert files.html.stat().st_size < 10_000_000
 
@@ -67,7 +67,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_beside_it(ledger: Ledger
     folder = tmp_path / "report"
     (folder / "report.html").mkdir(parents=True)
     with pytest.raises(OSError):
-        report.write_history(read(ledger, sweeps.SWEEP_ID), folder)
+        report_files.write_history(read(ledger, sweeps.SWEEP_ID), folder)
     assert [path.name for path in folder.iterdir()] == ["report.html"]
 
 
@@ -76,13 +76,13 @@ def test_the_causes_of_failures_have_the_last_lines_of_a_log(tmp_path: Path) -> 
     (failed,) = [trial for trial in history.trials if trial.state == "FAILED"]
     log = tmp_path / f"{failed.key}.log"
     log.write_text("".join(f"line {number}\n" for number in range(1000)))
-    text = report.write_history(
+    text = report_files.write_history(
         history, tmp_path / "report", lambda key: tmp_path / f"{key}.log"
     ).html.read_text()
     assert "line 999" in text
     assert "line 987" not in text
     log.unlink()
-    text = report.write_history(
+    text = report_files.write_history(
         history, tmp_path / "report", lambda key: tmp_path / f"{key}.log"
     ).html.read_text()
     assert "line 999" not in text

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.config import from_dict
 from orchestrator.config.sweep_config import SweepConfig
 from orchestrator.ledger.sweeps.records import CurvePoint, TrialRecord
-from orchestrator.schedule.replay import LearningCurve, Replay, recorded_curves, repeated, worth
+from orchestrator.schedule.scheduler_replay import LearningCurve, Replay, recorded_curves, repeated, worth
 from tests.orchestrator.session.sessions import Sessions
 from tests.orchestrator.session.test_promotion import Driver, promoting
 

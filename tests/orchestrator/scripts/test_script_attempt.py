@@ -695,7 +695,7 @@ HUGE = "1" + 400 * "0"
 def test_a_strange_report_is_a_failure_of_its_trial(runs: Runs, line: str, message: str) -> None:
     """One process reports all of it: what a script can write cannot raise anything but a refusal."""
     with pytest.raises(Refusal) as refusal:
-        attempts.Report.read(line.encode(), -1, "s-0.1")
+        attempts.ScriptReport.read(line.encode(), -1, "s-0.1")
     outcome = failure_outcome(runs.function(""), refusal.value)
     assert (outcome.failure, outcome.done, outcome.metrics) == ("error", True, {})
     assert str(outcome.message).startswith(f"a report of the script: {message}")
@@ -1944,13 +1944,13 @@ def test_a_file_that_becomes_shorter_while_it_is_copied_fails_the_report(
 )
 def test_a_metric_is_a_number_with_all_its_digits(value: str, message: str) -> None:
     with pytest.raises(Refusal, match=re.escape(message)):
-        attempts.Report.read(f'{{"step": 1, "metrics": {{"a": {value}}}}}'.encode(), 0, "s-0.1")
+        attempts.ScriptReport.read(f'{{"step": 1, "metrics": {{"a": {value}}}}}'.encode(), 0, "s-0.1")
 
 
 @pytest.mark.parametrize("value", [-0.0, 2.0**53, 5e-324, 1.7976931348623157e308, 0.1, -float("inf")])
 def test_a_metric_keeps_its_value(value: float) -> None:
     line = json.dumps({"step": 1, "metrics": {"a": value}}).encode()
-    assert repr(attempts.Report.read(line, 0, "s-0.1").metrics["a"]) == repr(value)
+    assert repr(attempts.ScriptReport.read(line, 0, "s-0.1").metrics["a"]) == repr(value)
 
 
 def test_what_the_client_is_given_is_sent_with_all_its_digits(runs: Runs) -> None:

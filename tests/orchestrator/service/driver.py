@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.storage.paths import Paths

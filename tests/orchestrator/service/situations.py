@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.sweeps.records import FINISHED_SWEEP
-from orchestrator.service.situation import Situation
+from orchestrator.service.start_order import Situation
 from tests import sweeps
 
 DRIVER = Holder(pid=7, host="machine", place="boot", start=1, since=0.0)

@@ -17,7 +17,7 @@ from orchestrator.api.status import overview
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop
+from orchestrator.ledger.queue.queue_settings import asked_to_stop
 from orchestrator.ledger.queue.submissions import ROOM, Submission, SubmissionRequest, SubmissionWriter
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.tables import START_PAUSE

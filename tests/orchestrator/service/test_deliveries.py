@@ -49,7 +49,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def submit(ledger: Ledger, state: SubmissionState = "ENDED") -> None:
     """Hand the sweep of the ledger to the service, as one that is in a state."""
     order = SubmissionRequest("ada", {"name": "retrieval"}, "", {"behaviour": "hold"}, None, "c0ffee")
-    entry, _ = submissions.submit(ledger, order, lambda is_known: sweeps.SWEEP_ID, again=True)
+    entry, _ = submissions.submit(ledger, order, lambda is_known: sweeps.SWEEP_ID)
     change_rows(ledger, lambda change: change.replace(replace(entry, state=state)))
 
 

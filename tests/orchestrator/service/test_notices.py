@@ -211,7 +211,7 @@ def put(
 ) -> None:
     """Let the sweep of Ada be in a state."""
     order = SubmissionRequest("ada", {"name": "retrieval", **sections}, "", {}, None, "c0ffee")
-    entry, _ = submissions.submit(ledger, order, lambda is_known: sweep_id, again=True)
+    entry, _ = submissions.submit(ledger, order, lambda is_known: sweep_id)
     change_rows(ledger, lambda change: change.replace(replace(entry, state=state, code=code)))
 
 

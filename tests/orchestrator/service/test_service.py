@@ -18,7 +18,7 @@ from sqlalchemy import update
 from orchestrator.errors import Exit
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, change_settings, resume, settings
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, change_settings, resume, settings
 from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
 from orchestrator.ledger.sweeps.lease import holder
 from orchestrator.ledger.tables import SUBMISSION
@@ -58,7 +58,7 @@ class Deployment:
 
     def submit(self, sweep_id: str = "a-1", behaviour: str = "hold") -> Submission:
         order = SubmissionRequest("ada", {"name": sweep_id}, "", {"behaviour": behaviour}, None, "c0ffee")
-        return submissions.submit(self.ledger, order, lambda is_known: sweep_id, again=True)[0]
+        return submissions.submit(self.ledger, order, lambda is_known: sweep_id)[0]
 
     def submission(self, sweep_id: str = "a-1") -> Submission:
         entry = submissions.submission(self.ledger, sweep_id)

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.ledger.queue.submissions import ROOM
-from orchestrator.service.situation import Situation
 from orchestrator.service.start_order import (
     DRIVERS_AT_ONCE,
     STARTING_AT_ONCE,
     URGENT_DRIVERS,
     WITHOUT_SHARE_SECONDS,
+    Situation,
     claim_of,
     in_turn,
     with_shares,

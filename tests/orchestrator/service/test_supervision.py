@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.errors import Exit
 from orchestrator.ledger.queue.submissions import Submission
-from orchestrator.service.situation import Situation
-from orchestrator.service.start_order import LONGEST_BACKOFF_SECONDS, STARTING_AT_ONCE
+from orchestrator.service.start_order import LONGEST_BACKOFF_SECONDS, STARTING_AT_ONCE, Situation
 from orchestrator.service.supervision import (
     BEGIN_SECONDS,
     MOST_CRASHES,

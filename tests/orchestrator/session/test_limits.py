@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.assignment import Outcome
 from orchestrator.config.sections import BudgetSection, NoImprovementSection
-from orchestrator.ledger.queue import settings
+from orchestrator.ledger.queue import queue_settings
 from orchestrator.ledger.sweeps.records import RESOURCES, AttemptRecord, SweepRecord, TrialState
 from orchestrator.ledger.sweeps.standing import HoursSpent, spent
 from orchestrator.session.attempts import Running, any_active
@@ -257,7 +257,7 @@ def test_a_stop_request_in_the_ledger_stops_the_session(sessions: Sessions) -> N
     session = sessions.open(sweep)
     session.check_limits()
     assert session.stopped is None
-    settings.ask_to_stop(sessions.ledger, sweep.id)
+    queue_settings.ask_to_stop(sessions.ledger, sweep.id)
     session.check_limits()
     assert session.stopped is not None
     assert session.stopped.state == "INTERRUPTED"

@@ -14,7 +14,7 @@ from orchestrator.ledger.queue.trial_requests import ask_about_trial, pending_re
 from orchestrator.ledger.sweeps.records import TrialRecord, UserDecision
 from orchestrator.schedule import schedulers
 from orchestrator.schedule.keyed import KeyedScheduler, KeyedTrial
-from orchestrator.schedule.replay import Replay, recorded_curves
+from orchestrator.schedule.scheduler_replay import Replay, recorded_curves
 from orchestrator.session.session import Session
 from tests.orchestrator.session.sessions import SPACE, Sessions, failure, launch, number, outcome, train
 

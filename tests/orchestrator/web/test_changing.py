@@ -16,7 +16,7 @@ from orchestrator.ledger.people import idempotency
 from orchestrator.ledger.people.idempotency import RequestKey
 from orchestrator.ledger.pool import claims
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import ask_to_stop, asked_to_stop
+from orchestrator.ledger.queue.queue_settings import ask_to_stop, asked_to_stop
 from orchestrator.ledger.queue.submissions import Submission
 from orchestrator.ledger.tables import (
     AUDIT,

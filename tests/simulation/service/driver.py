@@ -15,7 +15,7 @@ from orchestrator.errors import Busy, Exit, Refusal, exit_of
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.queue import submissions
-from orchestrator.ledger.queue.settings import asked_to_stop, reason_of
+from orchestrator.ledger.queue.queue_settings import asked_to_stop, reason_of
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import SweepRecord, TrialRecord
 from orchestrator.storage.paths import Paths

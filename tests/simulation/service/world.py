@@ -14,7 +14,7 @@ import filelock
 from orchestrator.driver.shutdown import Result, Shutdown
 from orchestrator.errors import BadInput, Busy, Exit, NoDatabase
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.queue import settings, submissions
+from orchestrator.ledger.queue import queue_settings, submissions
 from orchestrator.ledger.queue.submissions import Submission, SubmissionRequest
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.service import deliveries, service
@@ -287,21 +287,21 @@ class World:
     def _submit(self, ledger: Ledger, job: Job, key: str) -> object:
         """Submit a sweep; the same key never submits it twice."""
         order = SubmissionRequest(job.owner, {"name": job.sweep_id}, "", {}, key, "")
-        return submissions.submit(ledger, order, lambda _: job.sweep_id, again=True, withdraw=True)
+        return submissions.submit(ledger, order, lambda _: job.sweep_id, withdraw=True)
 
     def _stop(self, sweep_id: str, ledger: Ledger) -> None:
         """Stop a sweep that waits or runs; a repeated command may find it stopped."""
-        if settings.settings(ledger, sweep_id).paused:
+        if queue_settings.settings(ledger, sweep_id).paused:
             return
         known = submissions.submission(ledger, sweep_id)
         if known is None or known.state not in {"QUEUED", "STARTED"}:
             raise BadInput(sweep_id, "must wait or run to be stopped", "another state", "None.")
-        settings.ask_to_stop(ledger, sweep_id)
+        queue_settings.ask_to_stop(ledger, sweep_id)
 
     def _resume(self, job: Job, ledger: Ledger) -> object:
         if job.is_resubmitted:
             return self._submit(ledger, job, f"{job.sweep_id}-again")
-        return settings.resume(ledger, job.sweep_id)
+        return queue_settings.resume(ledger, job.sweep_id)
 
     def _repair(self, sweep_id: str) -> None:
         """Repair a parked sweep and release it."""

@@ -13,7 +13,7 @@ import pytest
 
 from tests.published import MADE, SMALL
 from trainables.data.cache import Writer
-from trainables.data.protocol import constant_scores
+from trainables.data.evaluation_protocol import constant_scores
 from trainables.data.task import IGNORED, Encoding, Progress, Signature, Source, Split, Task
 from trainables.tasks import TASKS
 

@@ -30,7 +30,7 @@ from tests.trainables.layers.cases import (
 )
 from trainables.errors import Refusal
 from trainables.layers import LAYERS
-from trainables.layers.chunked import ChunkedLayer
+from trainables.layers.layer import ChunkedLayer
 from trainables.layers.recurrence import kernels
 
 L, TRUE = 33, 20

@@ -11,9 +11,9 @@ from PIL import Image
 
 from tests.published import pathfinder
 from trainables.errors import BadData, Refusal
+from trainables.tasks.pathfinder.pathfinder import Pathfinder, Pathfinder16, PathX
 from trainables.tasks.pathfinder.rule import CONTOURS, CROSSING, SCENES, SEED_HEADINGS, Tables, tables
 from trainables.tasks.pathfinder.snakes import Drawing, Paddles, SnakeJob, drawn, generated
-from trainables.tasks.pathfinder.task import Pathfinder, Pathfinder16, PathX
 
 TASK = Pathfinder()
 

@@ -43,7 +43,7 @@ Affine = tuple[Number, Number]
 
 
 @dataclass(frozen=True)
-class Tiles:
+class PlaneTiles:
     """Tiling of arrays: a program works on one chunk of time and one block of channels.
 
     Attributes:
@@ -121,13 +121,13 @@ def _series(array: Array, planes: bool) -> Array:
     return array if planes else array.reshape(len(array), 1, -1)
 
 
-def _tiles(series: Array) -> Tiles:
+def _tiles(series: Array) -> PlaneTiles:
     length, planes, channels = series.shape
-    return Tiles(length, planes, channels, chunk_size(length), channel_block(channels))
+    return PlaneTiles(length, planes, channels, chunk_size(length), channel_block(channels))
 
 
 def _incoming(
-    tiles: Tiles, reverse: bool, given: Sequence[tuple[pl.BlockSpec, Array]], start: Array
+    tiles: PlaneTiles, reverse: bool, given: Sequence[tuple[pl.BlockSpec, Array]], start: Array
 ) -> Array:
     """Return the state that enters each chunk, (chunks, planes, N), from a state before all of them."""
     like = jax.ShapeDtypeStruct((tiles.chunks, tiles.planes, tiles.channels), start.dtype)
@@ -144,7 +144,7 @@ def _incoming(
 
 
 def _summarise(
-    tiles: Tiles, reverse: bool, decays: Reference, series: Reference, whole: Reference, last: Reference
+    tiles: PlaneTiles, reverse: bool, decays: Reference, series: Reference, whole: Reference, last: Reference
 ) -> None:
     """Find the product of a chunk's decays, and its last state from zero."""
     span = _chunk(tiles, reverse)
@@ -165,7 +165,12 @@ def _summarise(
 
 
 def _carry(
-    tiles: Tiles, reverse: bool, decays: Reference, last: Reference, start: Reference, incoming: Reference
+    tiles: PlaneTiles,
+    reverse: bool,
+    decays: Reference,
+    last: Reference,
+    start: Reference,
+    incoming: Reference,
 ) -> None:
     """Carry the state from chunk to chunk, and write the state that enters each."""
     size = pl.cdiv(tiles.chunks, kernels.AHEAD) * kernels.AHEAD
@@ -179,7 +184,7 @@ def _carry(
 
 
 def _solve(
-    tiles: Tiles, decays: Reference, inputs: Reference, incoming: Reference, states: Reference
+    tiles: PlaneTiles, decays: Reference, inputs: Reference, incoming: Reference, states: Reference
 ) -> None:
     """Find every state of a chunk."""
     span = _chunk(tiles, False)
@@ -193,7 +198,7 @@ def _solve(
 
 
 def _adjoint(
-    tiles: Tiles,
+    tiles: PlaneTiles,
     decays: Reference,
     cotangent: Reference,
     incoming: Reference,
@@ -223,9 +228,9 @@ def _adjoint(
     write(leaving, h, span.channels)
 
 
-def _chunk(tiles: Tiles, reverse: bool) -> Span:
+def _chunk(tiles: PlaneTiles, reverse: bool) -> Span:
     return Span(pl.program_id(0) * tiles.size, tiles.size, tiles.length, _channels(tiles), reverse)
 
 
-def _channels(tiles: Tiles) -> Array:
+def _channels(tiles: PlaneTiles) -> Array:
     return existing(1, tiles.block, tiles.channels)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -435,15 +433,8 @@ class Trial:
         paths = self.workspace.paths
         words = [str(folder), digest, str(self.workspace.data), "validation", str(paths.compilations)]
         words += [self._trainable().get("folder", ""), self.key]
-        environment, secrets = process_secrets.parted({**os.environ, **worker_environment(0)})
-        done = subprocess.run(
-            [sys.executable, "-m", "orchestrator.training.evaluation", *words],
-            input=secrets.decode(),
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = {**os.environ, **worker_environment(0)}
+        done = process_secrets.run_module(_EVALUATION, *words, environment=environment)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
             remedy = "`check` finds damaged files."
@@ -451,6 +442,8 @@ class Trial:
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
 
+
+_EVALUATION = "orchestrator.training.evaluation"
 
 _SAVED = "`export` writes the files that a function or a command has saved."
 _INSTEAD: Mapping[str, str] = {
