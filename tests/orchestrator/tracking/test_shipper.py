@@ -306,6 +306,15 @@ def test_batches_of_a_long_sweep_are_larger(age: float, seconds: float) -> None:
     assert Timeouts().gathers(age) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("age", "took", "seconds"),
+    [(0.0, 0.4, 1.0), (1e6, 2.0, 5.0), (0.0, 3.0, 6.0), (1e6, 4.0, 8.0), (1e6, 60.0, 10.0)],
+)
+def test_a_child_is_idle_for_as_long_as_the_last_batch_took(age: float, took: float, seconds: float) -> None:
+    """A batch of a quiet sweep takes less than half of the usual time, and changes it not at all."""
+    assert Timeouts().gathers(age, took) == pytest.approx(seconds)
+
+
 def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:
     shipper.nudge()
     shipper.close()
