@@ -43,8 +43,8 @@ from orchestrator.ledger.connect import (
     with_retries,
 )
 from orchestrator.ledger.holder import Token, busy
-from orchestrator.ledger.lease_backends import is_newest, newest
-from orchestrator.ledger.prepared import Answer, Values, pipelined, read
+from orchestrator.ledger.lease_backends import is_newest, newest, require_newest
+from orchestrator.ledger.prepared import Answer, Stale, Values, commit, pipelined, read
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -93,7 +93,7 @@ from orchestrator.ledger.tables import (
     TRIAL,
     UNDELIVERED_REPORT,
 )
-from orchestrator.ledger.transaction import Stale, Transaction
+from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
 from trainables.durable import flush_folder, make_folder
 
@@ -467,8 +467,8 @@ class Ledger:
             token: Token of the sweep, which must be the newest one when the change is committed.
             acted_on: True for a result on which something outside the ledger acts, so that it is flushed to
                 disk.
-            at_once: Whether to send the statements to a server without waiting for each answer; the change
-                must run all of them by `prepared.execute`.
+            at_once: Whether to send the statements and the commit to a server together. The change must run
+                all of them by `prepared.execute` or `prepared.send`.
 
         Raises:
             Busy: The token is not the newest.
@@ -476,22 +476,18 @@ class Ledger:
         now = self.now()
 
         def attempt() -> Result:
+            with suppress(Stale):  # the next try reads the rows as they are now, or finds another token
+                return once_together() if at_once and not self.is_file else once()
             while True:
-                with suppress(Stale):  # the next try reads the rows as they are now
+                with suppress(Stale):
                     return once()
 
         def once() -> Result:
             with self.writer() as connection:
                 transaction = Transaction(connection, now)
                 with pipelined(connection) if at_once else nullcontext():
-                    try:
-                        result = change(transaction)
-                    except ValueError:
-                        # It may be impossible because the sweep has another driver, whose rows it has read.
-                        _check(token, newest(connection, token.sweep_id))
-                        raise
+                    result = changed(transaction)
                     asked = newest(connection, token.sweep_id)
-                assert transaction.sweep_id in (None, token.sweep_id), "a writer changes its own sweep's rows"
                 _check(token, asked)
                 transaction.confirm()
                 number = transaction.close()
@@ -503,6 +499,26 @@ class Ledger:
                     log.append(backup.Entry(number, transaction.changes))
                 self._note(transaction.sweep_id)
                 return result
+
+        def once_together() -> Result:
+            """Run the change in one round trip: the server checks what `once` does, before it commits."""
+            with self.writer() as connection:
+                with pipelined(connection):
+                    result = changed(Transaction(connection, now, on_server=True))
+                    require_newest(connection, token)
+                    commit(connection)
+                connection.commit()  # ends SQLAlchemy's transaction; the server's has ended
+                return result
+
+        def changed(transaction: Transaction) -> Result:
+            try:
+                result = change(transaction)
+            except ValueError:
+                # It may be impossible because the sweep has another driver, whose rows it has read.
+                _check(token, newest(transaction.connection, token.sweep_id))
+                raise
+            assert transaction.sweep_id in (None, token.sweep_id), "a writer changes its own sweep's rows"
+            return result
 
         result = self.retried(attempt)
         if acted_on(result):
