@@ -79,6 +79,8 @@ from orchestrator.ledger.sweeps.records import (
     TrialOutline,
     TrialRecord,
     TrialState,
+    is_confirmation,
+    trial_label,
 )
 from orchestrator.ledger.tables import (
     ATTEMPT,
@@ -379,17 +381,24 @@ class Ledger:
         row = self._one(MLFLOW_RUNS, _ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
         return None if row is None else row.run_id
 
-    def pending(self, sweep_id: str, limit: int, reports: int | None = None) -> Pending:
+    def pending(
+        self, sweep_id: str, limit: int, reports: int | None = None, after: str | None = None
+    ) -> Pending:
         """Flush the ledger, and return what MLflow lacks, or a first part of it.
 
         Args:
             sweep_id: ID of the sweep.
             limit: Maximum number of events. If there are more, no report is returned: they may start its run.
             reports: Maximum number of reports; `limit` if None.
+            after: Key of the trial after which the reports begin, in their order; None for all trials.
         """
         # The reports are read first: whatever starts their runs is then among the events.
         most = limit if reports is None else reports
-        reported = self._all(REPORTS, _PENDING_REPORTS, sweep_id=sweep_id, limit=most)
+        place = {"role": "", "number": 0}
+        if after is not None:
+            role = "confirmation" if is_confirmation(after) else "search"
+            place = {"role": role, "number": int(trial_label(after).removeprefix("c"))}
+        reported = self._all(REPORTS, _PENDING_REPORTS, sweep_id=sweep_id, limit=most, **place)
         rows = [opened(OUTBOX, row) for row in self._read(_PENDING, sweep_id=sweep_id, limit=limit)]
         if len(rows) == limit:
             reported = []
@@ -794,7 +803,10 @@ _PENDING = select(*OUTBOX.columns).where(_UNDELIVERED).order_by(OUTBOX.c.seq).li
 _PENDING_REPORTS = (
     select(*REPORT.columns)
     .select_from(UNDELIVERED_REPORT)
-    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .where(
+        TRIAL.c.sweep_id == _OF_SWEEP,
+        tuple_(TRIAL.c.role, TRIAL.c.number) > tuple_(bindparam("role"), bindparam("number")),
+    )
     .order_by(TRIAL.c.role, TRIAL.c.number, REPORT.c.at)  # as an index does: many reports of few runs
     .limit(bindparam("limit"))
 )

@@ -151,6 +151,7 @@ class Shipper:
         self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._seen, self._failures, self._number = 0, 0, 0
+        self._after: str | None = None  # trial after which the next batch begins
         self._last_error: str | None = None
         self._child: Delivery | None = None
 
@@ -253,9 +254,14 @@ class Shipper:
         with self._changed:
             self._news = False
         began = self._system.monotonic()
-        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=self._reports)
+        after = self._after
+        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=self._reports, after=after)
         rows, reports = waiting.events, waiting.reports
         is_last = len(rows) < self._batch and len(reports) < self._reports
+        # The runs take turns. If each batch began with the first one, those at the end would starve while
+        # more is reported than a batch holds, and the others would have few points in each batch.
+        if is_last or reports:
+            self._after = None if is_last else reports[-1].trial_key
         # These events replace a description; every other run exists once the outbox is empty.
         described = {row.event.run for row in rows if DESCRIPTION in row.event.payload.get("tags", ())}
         begun = described | {row.event.run for row in rows if row.event.kind == "start"}
@@ -285,8 +291,9 @@ class Shipper:
             if len(reports) == self._reports or (reports and took > BATCH_SECONDS):
                 fits = max(1, int(len(reports) * BATCH_SECONDS / took))
                 self._reports = min(fits, REPORTS_AN_EVENT * self._batch)
-        if is_last:  # `nudge` announces later events
-            self._rest(_POLL_SECONDS)
+        if is_last:
+            if after is None:  # all runs were looked at, and `nudge` announces later events
+                self._rest(_POLL_SECONDS)
             if not self._draining:
                 now = self._system.monotonic()
                 self._sleep(self._pace.gathers(now - since, took) - (now - began))
