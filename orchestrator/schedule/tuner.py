@@ -65,6 +65,7 @@ def run(
         nonlocal asked
         if scheduler.controller is not None:
             share.look(scheduler.controller, session)
+            ray_private.forget_ended_trials(scheduler.controller)
         share.renew(session)
         if share.has_idle(session) and scheduler.controller is not None:
             ray_private.release_idle_actors(scheduler.controller)
