@@ -44,7 +44,15 @@ from orchestrator.ledger.connect import (
 )
 from orchestrator.ledger.holder import Token, busy
 from orchestrator.ledger.lease_backends import is_newest, newest, require_newest
-from orchestrator.ledger.prepared import Answer, Stale, Values, commit, pipelined, read
+from orchestrator.ledger.prepared import (
+    Answer,
+    Stale,
+    Values,
+    commit,
+    has_pipelines,
+    pipelined,
+    read,
+)
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -486,7 +494,7 @@ class Ledger:
 
         def attempt() -> Result:
             with suppress(Stale):  # the next try reads the rows as they are now, or finds another token
-                return once_together() if at_once and not self.is_file else once()
+                return once_together() if at_once and has_pipelines(self._engine) else once()
             while True:
                 with suppress(Stale):
                     return once()

@@ -68,6 +68,11 @@ def send(connection: Connection, statement: Executable, *values: Values, matches
     return _Answer(list(result) if result.returns_rows else [], result.rowcount)
 
 
+def has_pipelines(engine: Engine) -> bool:
+    """Return True if `pipelined` sends the statements of a database together."""
+    return engine.dialect.name != sqlite.dialect.name
+
+
 @contextmanager
 def pipelined(connection: Connection) -> Iterator[None]:
     """Send the statements of a `with` block to PostgreSQL without waiting for their answers.

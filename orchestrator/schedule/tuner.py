@@ -15,6 +15,7 @@ from orchestrator.ledger.sweeps.records import CurvePoint, channel_of, sweep_id_
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
     TICK_SECONDS,
+    NoProgress,
     SessionCallback,
     SessionSearch,
     SessionStopper,
@@ -107,7 +108,7 @@ def run(
                     failure_config=tune.FailureConfig(max_failures=0),
                     # Every report follows a durable checkpoint of our own.
                     checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                    callbacks=[SessionCallback(sweep_id, deadline)],
+                    callbacks=[SessionCallback(sweep_id, deadline), NoProgress()],
                     stop=SessionStopper(sweep_id),
                     verbose=0,
                 ),
