@@ -4,8 +4,8 @@
 
 It includes the ledger, TPE, the scheduler, reused workers and MLflow, until the outbox is empty. The memory
 of the driver is printed for each quarter of the trials. In a soak (`--trials 2000`) it should grow by 5 % at
-most from the first quarter to the last. The number of Ray's objects that it keeps for each trial should be 0, on
-every machine.
+most from the first quarter to the last. It should keep none of Ray's objects for a finished trial, on every
+machine.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class Growth:
         if len(self._seen) < len(self._due) and (now := finished()) >= self._due[len(self._seen)]:
             self._seen.append((now, self._process.memory_info().rss))
             gc.collect()
-            self._objects.append(sum(type(each).__module__.startswith("ray.") for each in gc.get_objects()))
+            modules = (str(type(each).__module__) for each in gc.get_objects())
+            self._objects.append(sum(module.startswith("ray.") for module in modules))
 
     def kib_a_trial(self) -> float:
         """Return the growth in KiB per trial, from the first tenth to the last trial."""
