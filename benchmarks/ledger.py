@@ -16,8 +16,9 @@ leaves it. A process beside the first resume rewrites it, and the second one has
 
 `--deliver` fills the ledger with reports of `--running` open runs, and delivers them as a driver does, by a
 thread and a process, to an MLflow database on SQLite: first a backlog of so many points, then 2,000 points a
-second for as long as those take, at most a minute. What MLflow needs for a point depends on the number of
-points of a run in one batch.
+second for as long as those take, at most a minute. The rate is sustained if MLflow is not further behind in
+the second half of that time than in the first one; what is left at its end comes in the last row. What MLflow
+needs for a point depends on the number of points of a run in one batch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from itertools import groupby
 from multiprocessing import active_children
@@ -46,6 +47,7 @@ from orchestrator.driver.shutdown import Shutdown
 from orchestrator.ledger.backup import Change, Entry, backup_file, locked
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import DIGEST_MODULUS, REPORTS
+from orchestrator.ledger.sweeps.index import oldest_pending
 from orchestrator.ledger.sweeps.lease import Lease
 from orchestrator.ledger.sweeps.records import ReportRecord, SweepRecord
 from orchestrator.ledger.tables import REPORT, TALLY, TRIAL
@@ -334,6 +336,9 @@ def delayed(url: str | None, seconds: float) -> Iterator[str | None]:
         yield proxy.before(url)
 
 
+BEGAN = 1.8e9
+"""Time of the first report, seconds since the epoch."""
+
 STEADY = 2_000
 """Points a second of the steady state."""
 
@@ -352,7 +357,7 @@ class Use:
 
     def of(self, points: int) -> tuple[str, ...]:
         """Return points a second, the CPU time of a point in process and thread, and the process's peak."""
-        seconds = time.perf_counter() - self.began
+        seconds, points = time.perf_counter() - self.began, max(points, 1)
         spent = (now - before for now, before in zip(self._spent(), self._before, strict=True))
         (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._child.pid}/status").read_text())
         costs = (f"{1e6 * cpu / points:,.0f}" for cpu in spent)
@@ -372,24 +377,32 @@ def deliveries(folder: Path, running: int, points: int) -> Iterator[tuple[str, .
     with opened(folder, None, running) as (session, lease, _):
         keys, ledger, sweep_id = launched(session), lease.writer.ledger, session.sweep.id
 
-        def report_all(chosen: list[str], reports: int, first: int) -> None:
-            """Insert reports without the ledger's writer and its backup, which no delivery reads."""
+        def report_all(rows: Sequence[tuple[str, int]], at: float) -> None:
+            """Insert reports of trials by number, without the writer and the backup: no delivery reads it."""
+            values = [METRICS | {"val/accuracy": index / 1e5} for _, index in rows]
+            records = [
+                ReportRecord(key, 10 * (index + 1), f"{key}.1", each, BEGAN + at)
+                for (key, index), each in zip(rows, values, strict=True)
+            ]
+            of_chosen = update(TRIAL).where(TRIAL.c.key.in_([key for key, _ in rows]))
             with ledger.writer() as connection:
-                for index in range(first, first + reports):
-                    values, at = METRICS | {"val/accuracy": index / 1e5}, 1.8e9 + index
-                    records = (ReportRecord(key, 10 * (index + 1), f"{key}.1", values, at) for key in chosen)
-                    connection.execute(insert(REPORT), [REPORTS.encode(record) for record in records])
-                of_chosen = update(TRIAL).where(TRIAL.c.key.in_(chosen))
-                connection.execute(of_chosen.values(reported_at=1.8e9 + first + reports))
+                connection.execute(insert(REPORT), [REPORTS.encode(record) for record in records])
+                connection.execute(of_chosen.values(reported_at=BEGAN + at))
                 connection.commit()
             shipper.nudge()
+
+        def behind(at: float) -> tuple[int, float]:
+            """Return the points that MLflow lacks, and the age of the oldest one in seconds."""
+            oldest = oldest_pending(ledger, [sweep_id])
+            return POINTS_A_REPORT * ledger.backlog(sweep_id), 0.0 if oldest is None else BEGAN + at - oldest
 
         with closing(Shipper(lease, session.paths.tracking_uri, session.paths.artifacts)) as shipper:
             shipper.start()
             assert shipper.drain(600.0) == 0, "the runs begin before the measurement"
             each = max(1, points // (POINTS_A_REPORT * running))
             count = POINTS_A_REPORT * running * each
-            report_all(keys, each, 0)
+            for index in range(each):
+                report_all([(key, index) for key in keys], float(index))
             use = Use()
             if left := shipper.drain(LONGEST_SECONDS):
                 delivered = count - POINTS_A_REPORT * left
@@ -397,20 +410,26 @@ def deliveries(folder: Path, running: int, points: int) -> Iterator[tuple[str, .
                 return
             yield f"a backlog of {count:,} points", *use.of(count)
             seconds = min(max(5, count // STEADY), 60)
-            rows = [
-                (each + n // running, keys[n % running]) for n in range(seconds * STEADY // POINTS_A_REPORT)
-            ]
-            use = Use()
-            for second, at_once in enumerate(chunks(rows, len(rows) // seconds + 1), start=1):
-                for first, of_round in groupby(at_once, lambda row: row[0]):
-                    report_all([key for _, key in of_round], 1, first)
+            total = seconds * STEADY // POINTS_A_REPORT
+            rows = [(keys[n % running], each + n // running) for n in range(total)]
+            use, lags = Use(), list[tuple[int, float]]()
+            for second, at_once in enumerate(chunks(rows, total // seconds + 1), start=1):
+                for _, of_round in groupby(at_once, lambda row: row[1]):
+                    report_all(list(of_round), each + time.perf_counter() - use.began)
                 time.sleep(max(0.0, use.began + second - time.perf_counter()))
-            left = POINTS_A_REPORT * ledger.backlog(sweep_id)
-            assert shipper.drain(LONGEST_SECONDS) == 0
+                lags.append(behind(each + time.perf_counter() - use.began))
+            halves = lags[: seconds // 2], lags[seconds // 2 :]
+            furthest = [f"{max(late for _, late in half):.1f} s" for half in halves]
+            (middle, _), (left, _) = halves[0][-1], halves[1][-1]
+            delivered = POINTS_A_REPORT * total - left
             title = (
-                f"{STEADY:,} a second for {seconds} s, after which {left:,} wait, until they are delivered"
+                f"{STEADY:,} a second for {seconds} s: at most {' and '.join(furthest)} behind in its halves,"
+                f" {middle:,} and {left:,} points at their ends"
             )
-            yield title, *use.of(POINTS_A_REPORT * len(rows))
+            yield title, *use.of(delivered)
+            use = Use()
+            assert shipper.drain(LONGEST_SECONDS) == 0
+            yield f"then the {left:,} that wait", *use.of(left)
 
 
 def main() -> None:

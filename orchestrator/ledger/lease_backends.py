@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
-from sqlalchemy import Connection, Float, Insert, bindparam, func, select, update
+from sqlalchemy import Connection, Float, Insert, bindparam, func, literal_column, select, update
 
 from orchestrator.errors import DISK_FULL, NoSpace
 from orchestrator.ledger.holder import Holder, Token, busy
@@ -295,6 +295,14 @@ def newest(connection: Connection, sweep_id: str) -> Answer:
     return send(connection, _NEWEST, {"sweep_id": sweep_id})
 
 
+def require_newest(connection: Connection, token: Token) -> None:
+    """Let the server compare a token with the newest of its sweep, and lock its row, within `pipelined`.
+
+    The pipeline raises `Stale` if there is a newer one.
+    """
+    send(connection, _IS_NEWEST, {"sweep_id": token.sweep_id, "number": token.number}, matches=True)
+
+
 def is_newest(token: Token, answer: Answer) -> bool:
     """Return True if a token has the number that `newest` has found."""
     return [number for (number,) in answer.rows] == [token.number]
@@ -318,6 +326,12 @@ def _named(token: Token) -> dict[str, object]:
 # Built once: to build a statement costs more than to run it. A driver executes the first one in every
 # transaction, and renews its row once a second.
 _NEWEST = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update(read=True)
+_FOUND = _NEWEST.cte("newest")
+_IS_NEWEST = (
+    select(literal_column("1 / count(*)"))  # fails without a row, as `matches` of `prepared.send` requires
+    .select_from(_FOUND)
+    .where(_FOUND.c.number == bindparam("number"))
+)
 _EMPTY = {"number": 0, "holder": "", "expires_at": 0.0}
 _NUMBER = select(LEASE.c.number).where(LEASE.c.sweep_id == bindparam("sweep_id")).with_for_update()
 _ROW = (

@@ -43,8 +43,16 @@ from orchestrator.ledger.connect import (
     with_retries,
 )
 from orchestrator.ledger.holder import Token, busy
-from orchestrator.ledger.lease_backends import is_newest, newest
-from orchestrator.ledger.prepared import Answer, Values, pipelined, read
+from orchestrator.ledger.lease_backends import is_newest, newest, require_newest
+from orchestrator.ledger.prepared import (
+    Answer,
+    Stale,
+    Values,
+    commit,
+    has_pipelines,
+    pipelined,
+    read,
+)
 from orchestrator.ledger.rows import (
     ATTEMPTS,
     CHECKPOINTS,
@@ -79,6 +87,8 @@ from orchestrator.ledger.sweeps.records import (
     TrialOutline,
     TrialRecord,
     TrialState,
+    is_confirmation,
+    trial_label,
 )
 from orchestrator.ledger.tables import (
     ATTEMPT,
@@ -93,7 +103,7 @@ from orchestrator.ledger.tables import (
     TRIAL,
     UNDELIVERED_REPORT,
 )
-from orchestrator.ledger.transaction import Stale, Transaction
+from orchestrator.ledger.transaction import Transaction
 from orchestrator.system import System
 from trainables.durable import flush_folder, make_folder
 
@@ -379,17 +389,24 @@ class Ledger:
         row = self._one(MLFLOW_RUNS, _ONE_MLFLOW_RUN, sweep_id=sweep_id, run=run)
         return None if row is None else row.run_id
 
-    def pending(self, sweep_id: str, limit: int, reports: int | None = None) -> Pending:
+    def pending(
+        self, sweep_id: str, limit: int, reports: int | None = None, after: str | None = None
+    ) -> Pending:
         """Flush the ledger, and return what MLflow lacks, or a first part of it.
 
         Args:
             sweep_id: ID of the sweep.
             limit: Maximum number of events. If there are more, no report is returned: they may start its run.
             reports: Maximum number of reports; `limit` if None.
+            after: Key of the trial after which the reports begin, in their order; None for all trials.
         """
         # The reports are read first: whatever starts their runs is then among the events.
         most = limit if reports is None else reports
-        reported = self._all(REPORTS, _PENDING_REPORTS, sweep_id=sweep_id, limit=most)
+        place = {"role": "", "number": 0}
+        if after is not None:
+            role = "confirmation" if is_confirmation(after) else "search"
+            place = {"role": role, "number": int(trial_label(after).removeprefix("c"))}
+        reported = self._all(REPORTS, _PENDING_REPORTS, sweep_id=sweep_id, limit=most, **place)
         rows = [opened(OUTBOX, row) for row in self._read(_PENDING, sweep_id=sweep_id, limit=limit)]
         if len(rows) == limit:
             reported = []
@@ -467,8 +484,8 @@ class Ledger:
             token: Token of the sweep, which must be the newest one when the change is committed.
             acted_on: True for a result on which something outside the ledger acts, so that it is flushed to
                 disk.
-            at_once: Whether to send the statements to a server without waiting for each answer; the change
-                must run all of them by `prepared.execute`.
+            at_once: Whether to send the statements and the commit to a server together. The change must run
+                all of them by `prepared.execute` or `prepared.send`.
 
         Raises:
             Busy: The token is not the newest.
@@ -476,22 +493,18 @@ class Ledger:
         now = self.now()
 
         def attempt() -> Result:
+            with suppress(Stale):  # the next try reads the rows as they are now, or finds another token
+                return once_together() if at_once and has_pipelines(self._engine) else once()
             while True:
-                with suppress(Stale):  # the next try reads the rows as they are now
+                with suppress(Stale):
                     return once()
 
         def once() -> Result:
             with self.writer() as connection:
                 transaction = Transaction(connection, now)
                 with pipelined(connection) if at_once else nullcontext():
-                    try:
-                        result = change(transaction)
-                    except ValueError:
-                        # It may be impossible because the sweep has another driver, whose rows it has read.
-                        _check(token, newest(connection, token.sweep_id))
-                        raise
+                    result = changed(transaction)
                     asked = newest(connection, token.sweep_id)
-                assert transaction.sweep_id in (None, token.sweep_id), "a writer changes its own sweep's rows"
                 _check(token, asked)
                 transaction.confirm()
                 number = transaction.close()
@@ -503,6 +516,26 @@ class Ledger:
                     log.append(backup.Entry(number, transaction.changes))
                 self._note(transaction.sweep_id)
                 return result
+
+        def once_together() -> Result:
+            """Run the change in one round trip: the server checks what `once` does, before it commits."""
+            with self.writer() as connection:
+                with pipelined(connection):
+                    result = changed(Transaction(connection, now, on_server=True))
+                    require_newest(connection, token)
+                    commit(connection)
+                connection.commit()  # ends SQLAlchemy's transaction; the server's has ended
+                return result
+
+        def changed(transaction: Transaction) -> Result:
+            try:
+                result = change(transaction)
+            except ValueError:
+                # It may be impossible because the sweep has another driver, whose rows it has read.
+                _check(token, newest(transaction.connection, token.sweep_id))
+                raise
+            assert transaction.sweep_id in (None, token.sweep_id), "a writer changes its own sweep's rows"
+            return result
 
         result = self.retried(attempt)
         if acted_on(result):
@@ -778,7 +811,10 @@ _PENDING = select(*OUTBOX.columns).where(_UNDELIVERED).order_by(OUTBOX.c.seq).li
 _PENDING_REPORTS = (
     select(*REPORT.columns)
     .select_from(UNDELIVERED_REPORT)
-    .where(TRIAL.c.sweep_id == _OF_SWEEP)
+    .where(
+        TRIAL.c.sweep_id == _OF_SWEEP,
+        tuple_(TRIAL.c.role, TRIAL.c.number) > tuple_(bindparam("role"), bindparam("number")),
+    )
     .order_by(TRIAL.c.role, TRIAL.c.number, REPORT.c.at)  # as an index does: many reports of few runs
     .limit(bindparam("limit"))
 )

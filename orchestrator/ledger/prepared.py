@@ -23,6 +23,10 @@ from sqlalchemy.sql.expression import ClauseElement
 Values = Mapping[str, Any]
 
 
+class Stale(Exception):
+    """A row was changed after this transaction had read or held it; repeat the transaction."""
+
+
 class Answer(Protocol):
     """Answer to a statement; within `pipelined`, one that has not come yet is waited for when it is read."""
 
@@ -40,13 +44,15 @@ def execute(connection: Connection, statement: Executable, *values: Values) -> l
     return list(send(connection, statement, *values).rows)
 
 
-def send(connection: Connection, statement: Executable, *values: Values) -> Answer:
+def send(connection: Connection, statement: Executable, *values: Values, matches: bool = False) -> Answer:
     """Run a statement once for each of `values`; SQLite returns a boolean as 0 or 1.
 
     Args:
         connection: Connection, on which a transaction begins if necessary.
         statement: Statement built at the import of a module, because its compiled form is cached for ever.
         values: Parameters. The first ones name the columns that an INSERT or UPDATE sets.
+        matches: Whether the server ends the transaction if the statement finds no row; only within
+            `pipelined` on PostgreSQL, which then raises `Stale`.
 
     Raises:
         DBAPIError: The database refuses the statement, or is lost.
@@ -56,9 +62,15 @@ def send(connection: Connection, statement: Executable, *values: Values) -> Answ
     if connection.dialect.name == sqlite.dialect.name:
         return _run(connection.connection, statement, values)
     if _is_pipelined(connection):
-        return _queue(connection, statement, values)
+        return _queue(connection, statement, values, matches)
+    assert not matches, "only a pipeline has statements that must match"
     result = connection.execute(statement, values[0] if len(values) == 1 else list(values))
     return _Answer(list(result) if result.returns_rows else [], result.rowcount)
+
+
+def has_pipelines(engine: Engine) -> bool:
+    """Return True if `pipelined` sends the statements of a database together."""
+    return engine.dialect.name != sqlite.dialect.name
 
 
 @contextmanager
@@ -73,6 +85,7 @@ def pipelined(connection: Connection) -> Iterator[None]:
 
     Raises:
         DBAPIError: The database has refused a statement, or is lost.
+        Stale: A statement that must match a row has found none.
     """
     if connection.dialect.name == sqlite.dialect.name:
         yield
@@ -93,6 +106,19 @@ def pipelined(connection: Connection) -> Iterator[None]:
             raise
         with _errors_of(connection):
             pipeline.close()
+
+
+def commit(connection: Connection) -> None:
+    """Commit within `pipelined`, as its last statement, so that the commit costs no round trip of its own.
+
+    The server skips what follows a statement that fails, and so commits nothing unless each statement before
+    has succeeded and has matched a row if it must.
+
+    Source: PostgreSQL's manual, 54.2.4 Pipelining (of the extended query protocol).
+    """
+    with _errors_of(connection):
+        # Not prepared: a statement with a name would be as long, and logs of the server would not say COMMIT.
+        _driver(connection).execute("COMMIT", prepare=False)
 
 
 def _driver(connection: Connection) -> Any:
@@ -122,25 +148,37 @@ class _Queued:
         return int(self.cursor.rowcount)
 
 
-def _queue(connection: Connection, statement: Executable, values: Sequence[Values]) -> _Queued:
+_MATCHES = "WITH matched AS ({} RETURNING 1) SELECT 1 / count(*) FROM matched"
+"""Statement that fails, because it divides by zero, if the one in its place changes no row."""
+
+NO_MATCH = "22012"
+"""Error of PostgreSQL by which a statement fails that must match a row: its division_by_zero."""
+
+
+def _queue(connection: Connection, statement: Executable, values: Sequence[Values], matches: bool) -> _Queued:
     prepared = _prepared(statement, tuple(values[0]), connection.dialect)
+    text = prepared.text
+    if matches and not statement.is_select:
+        text = _MATCHES.format(text)
     every = [{**prepared.constants, **row} for row in values]
     cursor = _driver(connection).cursor()
     with _errors_of(connection):
         if len(every) == 1:
-            cursor.execute(prepared.text, every[0])
+            cursor.execute(text, every[0])
         else:
-            cursor.executemany(prepared.text, every)
+            cursor.executemany(text, every)
     return _Queued(connection, cursor, statement.is_select)
 
 
 @contextmanager
 def _errors_of(connection: Connection) -> Iterator[None]:
-    """Raise SQLAlchemy's error for one of psycopg, and close a connection that is lost."""
+    """Raise SQLAlchemy's error for one of psycopg, or Stale, and close a connection that is lost."""
     kind = connection.dialect.loaded_dbapi.Error
     try:
         yield
     except kind as error:
+        if error.sqlstate == NO_MATCH:
+            raise Stale from error
         is_lost = connection.dialect.is_disconnect(error, _driver(connection), None)
         if is_lost:
             connection.invalidate(error)

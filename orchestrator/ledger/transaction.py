@@ -25,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 
 from orchestrator.ledger.backup import Change
-from orchestrator.ledger.prepared import Answer, execute, send
+from orchestrator.ledger.prepared import Answer, Stale, execute, send
 from orchestrator.ledger.rows import DIGEST_MODULUS, Codec, Record, row_digest, sealed, verified
 from orchestrator.ledger.sweeps.records import Event
 from orchestrator.ledger.tables import OUTBOX, TALLY
@@ -64,12 +64,14 @@ def statements(table: Table) -> Statements:
     )
 
 
-class Stale(Exception):
-    """A row was changed after this transaction had read or held it; repeat the transaction."""
-
-
 class Transaction:
     """Transaction of a change, which verifies the rows it reads, and counts and logs those it writes.
+
+    Args:
+        connection: Connection of the transaction.
+        now: Time of the change, seconds since the epoch.
+        on_server: Whether the server itself compares the rows that change with those that were read or held,
+            in place of `confirm`; only within `pipelined`.
 
     Attributes:
         now: Time of the change, seconds since the epoch; the same when it is retried.
@@ -77,8 +79,8 @@ class Transaction:
         changes: Rows written so far, for the backup.
     """
 
-    def __init__(self, connection: Connection, now: float) -> None:
-        self.connection, self.now = connection, now
+    def __init__(self, connection: Connection, now: float, *, on_server: bool = False) -> None:
+        self.connection, self.now, self._on_server = connection, now, on_server
         self.sweep_id: str | None = None
         self.changes: list[Change] = []
         self._is_file = connection.dialect.name == "sqlite"
@@ -206,7 +208,9 @@ class Transaction:
     ) -> None:
         key = {f"key_{name}": old[name] for name in _key_names(table)}
         values = {**new, **key, "key_row_digest": old["row_digest"]}
-        self._replaced.append(send(self.connection, statement, values))
+        answer = send(self.connection, statement, values, matches=self._on_server)
+        if not self._on_server:
+            self._replaced.append(answer)
         if self._is_file:
             self.confirm()
 

@@ -16,6 +16,7 @@ from typing import Any
 import ray
 from ray.tune import Callback
 from ray.tune.experiment import Experiment, Trial
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.search import SearchAlgorithm
 from ray.tune.stopper import Stopper
 
@@ -249,6 +250,19 @@ class SessionCallback(Callback):
         for trial in trials:
             if trial.trial_id == attempt_id and (actor := ray_private.actor_of(trial)) is not None:
                 ray.kill(actor)
+
+
+class NoProgress(TrialProgressCallback):
+    """Prints nothing. Tune's own, which it adds otherwise, also keeps every trial with its last result."""
+
+    def on_trial_result(self, *_: Any, **__: Any) -> None:
+        """Ignore a result."""
+
+    def on_trial_complete(self, *_: Any, **__: Any) -> None:
+        """Ignore the end of a trial."""
+
+    def on_trial_error(self, *_: Any, **__: Any) -> None:
+        """Ignore a failed trial."""
 
 
 def _error_text(trial: Trial) -> str:

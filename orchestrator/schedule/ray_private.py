@@ -452,6 +452,33 @@ def drop_read_answers(controller: Any) -> None:
     manager.schedule_actor_task = scheduled
 
 
+# Tune keeps every trial until the sweep ends: its configuration, last result, request for resources, answers
+# and state as text. It goes through all of them for each event, and writes all states to its state file. The
+# ledger has every trial, and no sweep is resumed from that file.
+
+
+def forget_ended_trials(controller: Any) -> None:
+    """Let Tune's controller drop the trials that have ended and have no actor, except the newest.
+
+    Without any trial it would read them from its state file at the end.
+    """
+    ended = [
+        trial
+        for trial in controller._trials[:-1]
+        if trial.is_finished() and trial not in controller._trial_to_actor
+    ]
+    for trial in ended:
+        controller._trials.remove(trial)
+        controller._trial_metadata.pop(trial.trial_id, None)
+        for kept in (
+            controller._stopped_trials,
+            controller._failed_trials,
+            controller._live_trials,
+            controller._trials_to_cache,
+        ):
+            kept.discard(trial)
+
+
 @dataclass(frozen=True)
 class _Method:
     """A method of a handle that runs in this process; Tune calls its `remote`."""

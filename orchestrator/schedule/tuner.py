@@ -16,6 +16,7 @@ from orchestrator.ledger.sweeps.records import CurvePoint, channel_of, sweep_id_
 from orchestrator.schedule import environment, ray_private, schedulers
 from orchestrator.schedule.adapters import (
     TICK_SECONDS,
+    NoProgress,
     SessionCallback,
     SessionSearch,
     SessionStopper,
@@ -95,9 +96,13 @@ def run(
 
 
 def _renew(share: ClusterShare, scheduler: KeyedScheduler, session: Session) -> None:
-    """Renew the share of the cluster by what runs, and return what other sweeps wait for."""
+    """Renew the share of the cluster by what runs, and return what other sweeps wait for.
+
+    Tune forgets the trials that have ended.
+    """
     if scheduler.controller is not None:
         share.look(scheduler.controller, session)
+        ray_private.forget_ended_trials(scheduler.controller)
     share.renew(session)
     if share.has_idle(session) and scheduler.controller is not None:
         ray_private.release_idle_actors(scheduler.controller)
@@ -134,7 +139,7 @@ def _run_config(sweep_id: str, folder: Path, deadline: float) -> tune.RunConfig:
         failure_config=tune.FailureConfig(max_failures=0),
         # Every report follows a durable checkpoint of our own.
         checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-        callbacks=[SessionCallback(sweep_id, deadline)],
+        callbacks=[SessionCallback(sweep_id, deadline), NoProgress()],
         stop=SessionStopper(sweep_id),
         verbose=0,
     )

@@ -78,6 +78,7 @@ class Timeouts:
         gather: Shortest time between two batches that are not full, so that a batch is worth its
             transactions.
         longest_gather: Maximum of that time, which grows with `GATHER_SHARE` of the child's delivery time.
+        longest_busy_gather: Maximum of that time after a batch that has taken half of it or longer.
         awake: Longest time for a child to import MLflow, migrate its database and find the sweep's runs.
         silence: Longest wait for an acknowledgement.
         first_retry: Wait before the first replacement of a child; doubled for each further one.
@@ -87,15 +88,25 @@ class Timeouts:
 
     gather: float = 1.0
     longest_gather: float = 5.0
+    longest_busy_gather: float = 10.0
     awake: float = 120.0
     silence: float = 60.0
     first_retry: float = 1.0
     longest_retry: float = 60.0
     goodbye: float = 5.0
 
-    def gathers(self, age: float) -> float:
-        """Return the shortest time between two batches of a child that has delivered for `age` seconds."""
-        return min(max(GATHER_SHARE * age, self.gather), self.longest_gather)
+    def gathers(self, age: float, took: float = 0.0) -> float:
+        """Return the shortest time from the start of one batch to that of the next.
+
+        A batch costs MLflow one call for each of its runs. While many runs are open, a child is idle for as
+        long as the last batch took, so that the next one has more points for each call.
+
+        Args:
+            age: Seconds for which the child has delivered.
+            took: Seconds that the last batch took.
+        """
+        usual = min(max(GATHER_SHARE * age, self.gather), self.longest_gather)
+        return max(usual, min(2 * took, self.longest_busy_gather))
 
 
 class Shipper:
@@ -140,6 +151,7 @@ class Shipper:
         self._changed = self._system.condition()
         self._news = self._idle = self._draining = self._hurried = self._closing = False
         self._seen, self._failures, self._number = 0, 0, 0
+        self._after: str | None = None  # trial after which the next batch begins
         self._last_error: str | None = None
         self._child: Delivery | None = None
 
@@ -242,9 +254,14 @@ class Shipper:
         with self._changed:
             self._news = False
         began = self._system.monotonic()
-        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=self._reports)
+        after = self._after
+        waiting = self._ledger.pending(self._sweep_id, self._batch, reports=self._reports, after=after)
         rows, reports = waiting.events, waiting.reports
         is_last = len(rows) < self._batch and len(reports) < self._reports
+        # The runs take turns. If each batch began with the first one, those at the end would starve while
+        # more is reported than a batch holds, and the others would have few points in each batch.
+        if is_last or reports:
+            self._after = None if is_last else reports[-1].trial_key
         # These events replace a description; every other run exists once the outbox is empty.
         described = {row.event.run for row in rows if DESCRIPTION in row.event.payload.get("tags", ())}
         begun = described | {row.event.run for row in rows if row.event.kind == "start"}
@@ -254,7 +271,7 @@ class Shipper:
             if pending.note.target in begun
             or (pending.delivered < pending.revision and len(rows) < self._batch)
         ]
-        self._seen = len(rows) + len(reports) + len(notes)
+        self._seen, took = len(rows) + len(reports) + len(notes), 0.0
         if self._seen:
             self._lease.check()
             curves = [vars(event) for report in reports for event in of_report(report)]
@@ -274,11 +291,12 @@ class Shipper:
             if len(reports) == self._reports or (reports and took > BATCH_SECONDS):
                 fits = max(1, int(len(reports) * BATCH_SECONDS / took))
                 self._reports = min(fits, REPORTS_AN_EVENT * self._batch)
-        if is_last:  # `nudge` announces later events
-            self._rest(_POLL_SECONDS)
+        if is_last:
+            if after is None:  # all runs were looked at, and `nudge` announces later events
+                self._rest(_POLL_SECONDS)
             if not self._draining:
                 now = self._system.monotonic()
-                self._sleep(self._pace.gathers(now - since) - (now - began))
+                self._sleep(self._pace.gathers(now - since, took) - (now - began))
 
     def _noted(self, notes: Sequence[PendingNote]) -> list[dict[str, Any]]:
         """Return the events of notes; that of the sweep stands before the description of its run."""

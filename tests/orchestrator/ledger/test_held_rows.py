@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select, text
+from sqlalchemy import Connection, event, select, text
 
 from orchestrator.errors import Busy, Damaged
 from orchestrator.ledger.integrity import verify
@@ -223,3 +225,32 @@ def test_a_driver_that_was_cut_off_changes_nothing(swept: Ledger) -> None:
     with Lease(swept, SWEEP_ID), pytest.raises(Busy):
         report(write, attempt, key, 3)
     assert everything(swept) == before
+
+
+@pytest.mark.parametrize("ends", [Connection.commit, Connection.rollback])
+def test_a_report_waits_for_a_driver_that_is_taking_the_lease(
+    postgres_url: str, ends: Callable[[Connection], None]
+) -> None:
+    """The server commits a report in the same round trip, and then only under the newest token."""
+    with closing(Ledger.open(postgres_url)) as ledger, closing(Ledger.open(postgres_url)) as other:
+        create_sweep(ledger)
+        write, key, attempt = started(ledger)
+        reported: list[object] = []
+
+        def third() -> None:
+            try:
+                reported.append(report(write, attempt, key, 3))
+            except Busy as error:
+                reported.append(error)
+
+        thread = threading.Thread(target=third)
+        with other.writer() as connection:
+            connection.execute(text("UPDATE lease SET number = number + 1"))
+            thread.start()
+            thread.join(0.5)
+            assert thread.is_alive(), "it waits for the row of the lease"
+            ends(connection)
+            thread.join()
+        is_taken = ends is Connection.commit
+        assert [isinstance(each, Busy) for each in reported] == [is_taken]
+        assert [row.step for row in ledger.trial_reports(key)] == ([1, 2] if is_taken else [1, 2, 3])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.prepared import execute, pipelined, send
+from orchestrator.ledger.prepared import Stale, commit, execute, pipelined, send
 from orchestrator.ledger.tables import SHELF
 from orchestrator.ledger.transaction import statements
 
@@ -54,6 +55,25 @@ def test_a_block_that_is_not_committed_changes_nothing_and_leaves_the_connection
         connection.execute(insert(SHELF), ROWS)
         connection.rollback()  # undoes nothing if each statement is a transaction of its own
     assert count(ledger) == 0
+
+
+@pytest.mark.usefixtures("caplog_is_empty")
+@pytest.mark.parametrize("name", ["update", "delete"])
+@pytest.mark.parametrize(("row", "left"), [("b", "abc"), ("missing", "")])
+def test_a_commit_with_the_statements_is_made_if_all_that_must_match_do(
+    postgres_url: str, name: str, row: str, left: str
+) -> None:
+    ledger = Ledger.open(postgres_url)
+    statement = getattr(statements(SHELF), name)
+    values = {"actor": "bo", "key_sweep_id": row} if name == "update" else {"key_sweep_id": row}
+    with ledger.writer() as connection, pytest.raises(Stale) if not left else nullcontext():
+        with pipelined(connection):
+            execute(connection, statements(SHELF).insert, *ROWS)
+            send(connection, statement, values, matches=True)
+            commit(connection)
+        connection.rollback()  # undoes nothing: the transaction has ended
+    assert count(ledger) == len(left.replace("b", "") if name == "delete" else left)
+    ledger.close()
 
 
 @pytest.mark.usefixtures("caplog_is_empty")

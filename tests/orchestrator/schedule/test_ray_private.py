@@ -18,6 +18,7 @@ import ray
 from ray.air.execution import PlacementGroupResourceManager
 from ray.air.execution._internal import RayActorManager, TrackedActor
 from ray.tune import PlacementGroupFactory
+from ray.tune.analysis import ExperimentAnalysis
 from ray.tune.execution import class_cache
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
@@ -301,6 +302,37 @@ def test_tune_keeps_no_answer_that_it_has_read(drops: bool) -> None:
     assert len(manager._tracked_actors_to_task_futures[actor]) == (1 if drops else 100)
     manager.schedule_actor_task(busy, "train")
     assert len(manager._tracked_actors_to_task_futures[busy]) == 2, "neither answer has been read"
+
+
+def test_tune_drops_the_trials_that_have_ended_and_have_no_actor() -> None:
+    """All but the newest: without any, Tune would read them from its state file at the end."""
+    states = ("TERMINATED", "ERROR", "TERMINATED", "RUNNING", "PENDING", "TERMINATED", "TERMINATED")
+    trials = [Trial("anything", trial_id=str(number), stub=True) for number in range(len(states))]
+    for trial, state in zip(trials, states, strict=True):
+        trial.set_status(state)
+    controller = SimpleNamespace(
+        _trials=list(trials),
+        _trial_to_actor={trials[2]: "ending", trials[3]: "busy"},
+        _trial_metadata={trial.trial_id: ("{}", "{}") for trial in trials},
+        _stopped_trials={trial for trial in trials if trial.status == "TERMINATED"},
+        _failed_trials={trials[1]},
+        _live_trials={trials[1], trials[3], trials[4]},
+        _trials_to_cache=set(trials),
+    )
+    seen = controller._trials
+    for _ in range(2):
+        ray_private.forget_ended_trials(controller)
+        assert [trial.trial_id for trial in seen] == ["2", "3", "4", "6"], "callbacks have this list"
+        assert controller._trial_metadata.keys() == {"2", "3", "4", "6"}
+        assert controller._stopped_trials == {trials[2], trials[6]}
+        assert controller._failed_trials == set()
+        assert controller._live_trials == {trials[3], trials[4]}
+        assert controller._trials_to_cache == {trials[number] for number in (2, 3, 4, 6)}
+    assert "self.trials = trials or self._load_trials()" in inspect.getsource(ExperimentAnalysis.__init__)
+    status = inspect.getsource(TuneController._set_trial_status)
+    assert "assert trial in status_str_map[current_status]" in status, "a forgotten trial must not change"
+    failure = inspect.getsource(TuneController._process_trial_failure)
+    assert "elif trial.status in {Trial.RUNNING, Trial.PENDING}:" in failure
 
 
 def test_tune_calls_only_what_the_handle_of_a_shared_actor_answers() -> None:

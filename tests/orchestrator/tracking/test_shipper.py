@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from typing import Any
 import psutil
 import pytest
 from sqlalchemy import event as listener
+from sqlalchemy import insert, update
 
 from benchmarks.faults.site import disagreement
 from orchestrator.ledger.holder import Holder
@@ -29,9 +31,11 @@ from orchestrator.ledger.lease_backends import next_token
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
 from orchestrator.ledger.people.notes import NoteChange, change_note
+from orchestrator.ledger.rows import REPORTS
 from orchestrator.ledger.sweeps.lease import Lease
-from orchestrator.ledger.sweeps.records import Event, Pending
+from orchestrator.ledger.sweeps.records import Event, Pending, ReportRecord
 from orchestrator.ledger.sweeps.writer import SweepWriter
+from orchestrator.ledger.tables import REPORT, TRIAL
 from orchestrator.system import System
 from orchestrator.tracking import child, events
 from orchestrator.tracking import shipper as shipper_module
@@ -306,6 +310,15 @@ def test_batches_of_a_long_sweep_are_larger(age: float, seconds: float) -> None:
     assert Timeouts().gathers(age) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize(
+    ("age", "took", "seconds"),
+    [(0.0, 0.4, 1.0), (1e6, 2.0, 5.0), (0.0, 3.0, 6.0), (1e6, 4.0, 8.0), (1e6, 60.0, 10.0)],
+)
+def test_a_child_is_idle_for_as_long_as_the_last_batch_took(age: float, took: float, seconds: float) -> None:
+    """A batch of a quiet sweep takes less than half of the usual time, and changes it not at all."""
+    assert Timeouts().gathers(age, took) == pytest.approx(seconds)
+
+
 def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:
     shipper.nudge()
     shipper.close()
@@ -392,6 +405,45 @@ def test_no_batch_is_larger_than_what_is_written_in_time(
     shipper.close()
     assert max(sizes) <= 9, sizes
     assert sum(sizes) >= len(lease.writer.ledger.reports(sweeps.SWEEP_ID)) > 9
+
+
+class Flooded(Taker):
+    """Takes batches while the first trial reports more than one of them holds."""
+
+    def __init__(self, ledger: Ledger, runs: list[set[str]]) -> None:
+        self._ledger, self._runs = ledger, runs
+
+    def ask(
+        self, document: Mapping[str, Any] | None, seconds: float, cancelled: Callable[[], bool]
+    ) -> dict[str, Any]:
+        reported = {
+            event["run"] for event in (document or {}).get("events", ()) if event["kind"] == "metrics"
+        }
+        if reported:
+            self._runs.append(reported)
+            key, first = sweeps.trial(0).key, 10**6 + 100 * len(self._runs)
+            records = [
+                ReportRecord(key, step, f"{key}.1", {"val/accuracy": 0.5}, 2e9 + step)
+                for step in range(first, first + 100)
+            ]
+            with self._ledger.writer() as connection:
+                connection.execute(insert(REPORT), [REPORTS.encode(record) for record in records])
+                of_first = update(TRIAL).where(TRIAL.c.key == key)
+                connection.execute(of_first.values(reported_at=records[-1].at))
+                connection.commit()
+        return super().ask(document, seconds, cancelled)
+
+
+def test_runs_take_turns_while_more_is_reported_than_a_batch_holds(lease: Lease, tmp_path: Path) -> None:
+    """If each batch began with the first run, the others would get nothing until it has ended."""
+    runs: list[set[str]] = []
+    begin = partial(Flooded, lease.writer.ledger, runs)
+    shipper = _shipper(lease, tmp_path, batch=2, begin=lambda destination: begin())
+    shipper.start()
+    shipper.drain(60, until=lambda: len(runs) >= 20)
+    shipper.close()
+    assert set().union(*runs[:20]) == {sweeps.trial(number).key for number in range(3)}
+    assert sweeps.trial(0).key in set().union(*runs[10:20]), "also its later reports"
 
 
 class Stranger(Taker):
