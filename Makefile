@@ -74,7 +74,7 @@ test: $(STAMP) packages  ## Run every test that can run here, except the slow on
 test-fast: $(STAMP)  ## Run the tests that need neither Ray nor other servers, and 200 seeds (FOLDERS=tests)
 	@$(BIN)/python -m tests.simulation 0 --count 100 --size short
 	@$(BIN)/python -m tests.simulation 0 --count 100 --size lending
-	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end" $(or $(FOLDERS),tests)
+	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end and not server" $(or $(FOLDERS),tests)
 
 bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so
 	@$(BIN)/python -m pytest --collect-only -qq -m "not slow" tests >/dev/null
@@ -83,8 +83,8 @@ test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those o
 	@$(BIN)/python -m pytest -m slow tests
 	@XLA_FLAGS= $(BIN)/python -m pytest tests/trainables/engine tests/trainables/test_replay.py
 
-# The number of commits chooses the share, so that 48 landings run all: all at once take four hours on two cores.
-SHARE ?= $(shell echo $$(($$(git rev-list --count HEAD 2>/dev/null || echo 0) % 48 + 1)))/48
+# The number of commits chooses the share, so that 16 landings run all: all at once take four hours on two cores.
+SHARE ?= $(shell echo $$(($$(git rev-list --count HEAD 2>/dev/null || echo 0) % 16 + 1)))/16
 
 test-share: $(STAMP) packages  ## Run a part of the slow tests, which the number of commits chooses (SHARE=3/8; WORKERS=4; RERUNS=0)
 	@echo "Share $(SHARE) of the slow tests"
