@@ -97,8 +97,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if USES_SERVER & fixtures or "postgresql" in _texts(item):
             item.add_marker(pytest.mark.server)
         function = item.nodeid.partition("[")[0]
-        few = item.get_closest_marker("slow_after")
+        few, some = item.get_closest_marker("slow_after"), item.get_closest_marker("slow_cases")
         if few is not None and cases[function] >= few.args[0]:
+            item.add_marker(pytest.mark.slow)
+        if some is not None and item.nodeid.partition("[")[2].removesuffix("]") in some.args:
             item.add_marker(pytest.mark.slow)
         cases[function] += 1
     items.sort(key=lambda item: 0 if _has(item, "ray") else 1 if _has(item, "end_to_end") else 2)
@@ -134,6 +136,11 @@ def _texts(item: pytest.Item) -> list[str]:
 
 def _has(item: pytest.Item, marker: str) -> bool:
     return item.get_closest_marker(marker) is not None
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the modules and tests from collections of garbage: each would look at all of them again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

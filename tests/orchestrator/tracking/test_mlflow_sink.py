@@ -256,6 +256,7 @@ def _rename_and_delete_experiment(client: MlflowClient, runs: dict[str, Run]) ->
     _delete_experiment(client, runs)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("change", "noted"),
     [

@@ -73,6 +73,7 @@ def test_mlflow_runs_without_jobs_pickles_or_telemetry() -> None:
     assert settings["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
+@pytest.mark.slow
 def test_stop_ends_the_whole_group_even_if_it_ignores_the_signal() -> None:
     script = "trap '' TERM; sleep 60 & sleep 60 & wait; wait; sleep 60"
     server = subprocess.Popen(["sh", "-c", script], start_new_session=True)
