@@ -138,11 +138,6 @@ def _has(item: pytest.Item, marker: str) -> bool:
     return item.get_closest_marker(marker) is not None
 
 
-def pytest_collection_finish() -> None:
-    """Exempt the modules and tests from collections of garbage: each would look at all of them again."""
-    gc.freeze()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Allow a Ray of its own only to a test that has the marker."""
