@@ -89,20 +89,18 @@ def test_a_defect_of_requests_stays_fixed(seed: int) -> None:
     _require_invariants(seed, "request")
 
 
-@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("chunk", range(SERVICE_CHUNKS))
 def test_every_invariant_of_the_service_holds_under_faults(chunk: int) -> None:
     for seed in range(chunk * SERVICE_SEEDS, (chunk + 1) * SERVICE_SEEDS):
         _require_invariants(seed, SERVICE)
 
 
-@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", KEPT_SERVICE_SEEDS)
 def test_a_defect_of_the_service_stays_fixed(seed: int) -> None:
     _require_invariants(seed, SERVICE)
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # `make test` runs 2,000 other seeds first
 def test_every_invariant_of_lent_workers_holds_under_faults() -> None:
     """What the invariants are about happens, too: a run in which nothing is lent would satisfy them."""
     told = "\n".join(
@@ -176,7 +174,7 @@ def test_a_request_outlives_the_driver_that_was_about_to_try_it() -> None:
     assert takers == {"driver-1", "driver-2", "driver-3"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # each seed with faults is compared with its variant without any
 @pytest.mark.parametrize("size", SIZES)
 def test_every_variant_completes_without_faults(size: str) -> None:
     for variant in SIZES[size].variants:
@@ -189,7 +187,6 @@ def test_a_fault_strikes_where_it_is_planned() -> None:
     assert any(line.actor == "driver-2" for line in result.trace)
 
 
-@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", ["store vanishes", "disk full"])
 def test_an_outage_pauses_a_driver_that_evaluates_test(kind: str) -> None:
     """The disk that is full is one of several machines', so seeds are tried until one pauses."""

@@ -219,7 +219,7 @@ def test_every_route_that_changes_something_is_tested_for_its_audit_entry() -> N
     assert changing == {name.split()[0] for name in CHANGES} | UNRECORDED
 
 
-@pytest.mark.slow
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(client: Client, name: str) -> None:
     """A failure while the entry is written undoes the change; the next request makes both."""
