@@ -107,24 +107,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     yield  # the options -m and -k deselect tests
     if share := config.getoption("--share"):
         number, count = share
-        own = _shares([item.nodeid for item in items], count)
+        own = dealt([item.nodeid for item in items], count)
         left_out = [item for item, other in zip(items, own, strict=True) if other != number]
         items[:] = [item for item, other in zip(items, own, strict=True) if other == number]
         config.hook.pytest_deselected(items=left_out)
 
 
-def _shares(names: Sequence[str], count: int) -> list[int]:
+def dealt(names: Sequence[str], count: int) -> list[int]:
     """Return the share, from 1 to `count`, of each test.
 
     The tests of a file, which take about equally long, are dealt out to all shares in turn. Another test in
     one file leaves the shares of the others as they are.
     """
-    dealt: Counter[str] = Counter()
+    before: Counter[str] = Counter()
     shares = []
     for name in names:
         file = name.partition("::")[0]
-        shares.append((zlib.crc32(file.encode()) + dealt[file]) % count + 1)
-        dealt[file] += 1
+        shares.append((zlib.crc32(file.encode()) + before[file]) % count + 1)
+        before[file] += 1
     return shares
 
 

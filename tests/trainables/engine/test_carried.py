@@ -136,6 +136,7 @@ def test_an_epoch_and_a_text_begin_with_the_initial_state(engine: Engine) -> Non
         np.testing.assert_allclose(actual[row], expected[row], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_trial_is_an_undisturbed_one_to_the_last_bit(engine: Engine) -> None:
     """Also in another slot beside another trial; without its states it would be another trial."""
     undisturbed = trained(engine, trial(3), 9)

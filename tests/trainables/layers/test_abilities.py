@@ -43,7 +43,7 @@ def test_rot_gated_counts_modulo_any_number() -> None:
     np.testing.assert_allclose(np.cos(angles - 2 * np.pi / 3 * np.cumsum(digits)), 1, atol=1e-3)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [True, False])
 def test_pd_ssm_multiplies_permutations(moves: bool) -> None:
     """Six states are the elements of S3, and each swap moves them as it multiplies; D alone cannot."""

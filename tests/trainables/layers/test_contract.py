@@ -123,6 +123,7 @@ def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     assert apart(short, outputs[:TRUE]) < 3e-6
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(("name", "bidirectional"), WAYS)
 def test_causality(name: str, bidirectional: bool) -> None:
     """One direction reads nothing ahead; two directions do, and both ends then matter everywhere."""

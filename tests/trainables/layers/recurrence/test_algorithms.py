@@ -251,6 +251,7 @@ def test_bfloat16(algorithm: str) -> None:
     assert apart(states, wide) < 2**-8
 
 
+@pytest.mark.slow
 def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few channels over a long time: chunked, on a CPU, else sequential; on a GPU pallas; or associative."""
 
@@ -296,7 +297,7 @@ def test_kernels_lower_for_a_gpu() -> None:
     assert "while" not in program
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @LOWERED_HERE
 @pytest.mark.parametrize("planes", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_varying_kernels_lower_for_a_gpu(planes: bool) -> None:

@@ -25,7 +25,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_layer(name: str) -> None:
     """Outputs, states and gradients of a layer equal a float64 loop and its differences."""
@@ -156,7 +156,7 @@ def _in_48_chunks(name: str, scale: float) -> tuple[Array, Array, Array]:
     return weights, first, 0.3 * inputs
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_weights_that_diverge_fall_back(name: str) -> None:
     """A chaotic recurrence is run by the loop, bit for bit, beside one in the batch that is solved."""
