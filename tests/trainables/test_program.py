@@ -135,7 +135,7 @@ def test_neighbours_and_a_resume_change_no_bit(name: str) -> None:
     assert bits(shared, 1) != bits(alone, 0)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_slots_in_one_program_train_the_same_curves(name: str) -> None:
     """Without `reproducible: bits` one device call advances all slots: equal but for the last bits."""

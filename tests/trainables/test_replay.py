@@ -97,7 +97,7 @@ def test_stretches_of_one_program_are_one() -> None:
     assert continued([]) == [[]]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("stretches", [[[Stretch(60, 1, 1)]], [[Stretch(7, 1, 1)], [Stretch(53, 2, 2)]]])
 def test_a_replay_that_diverges_inside_an_interval_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretches: Stretches

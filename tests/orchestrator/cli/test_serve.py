@@ -108,7 +108,7 @@ def test_a_service_ends_with_0_while_its_supervision_and_a_request_are_busy(tmp_
         assert process.wait(PATIENCE) == Exit.COMPLETE
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "code"), [([], Exit.COMPLETE), (["stop"], Exit.RESUMABLE)])
 def test_a_service_whose_main_thread_gets_no_processor_ends_with_its_code(
     tmp_path: Path, options: list[str], code: Exit

@@ -63,7 +63,7 @@ def test_a_sweep_is_stopped_and_resumed(client: Client) -> None:
         connect(client, "bob").stop(QUEUED)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["local", "http"])
 def test_the_newest_sweep_is_not_archived(client: Client, place: str) -> None:
     backend = connect(client) if place == "http" else LocalBackend(client.workspace.paths.root)

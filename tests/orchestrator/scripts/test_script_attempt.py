@@ -1146,7 +1146,7 @@ def test_a_limit_holds_although_another_process_has_the_output(
     os.close(given[0])
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 def test_memory_that_forks_share_is_counted_once(runs: Runs, bounded_by: str) -> None:
     text = """
     import os, time
@@ -1967,6 +1967,7 @@ def test_what_the_client_is_given_is_sent_with_all_its_digits(runs: Runs) -> Non
     assert "got 'val/loss': 9007199254740993" in str(last.message)
 
 
+@pytest.mark.slow
 def test_a_metric_may_be_an_array_of_one_number(runs: Runs) -> None:
     """NumPy and JAX have arrays without axes; one of several numbers is refused with the metric's name."""
     text = """

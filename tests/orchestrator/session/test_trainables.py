@@ -117,7 +117,7 @@ def curves(sessions: Sessions, sweep: str) -> dict[tuple[str, int], float]:
     return {(one.trial_key, one.step): one.metrics["val/loss"] for one in sessions.ledger.reports(sweep)}
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
 def test_the_next_driver_goes_on_where_a_killed_one_was(
     kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory
@@ -253,7 +253,7 @@ def test_a_script_that_was_not_written_for_this(
     assert re.findall(r"attempt 2: epoch (\d)", log) == list("45678")
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
 def test_everything_that_a_network_has(
     kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory

@@ -86,6 +86,7 @@ def test_stop_ends_the_whole_group_even_if_it_ignores_the_signal() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_stop_ends_workers_that_a_dead_server_left() -> None:
     server = subprocess.Popen(["sh", "-c", "sleep 60 & exec sleep 60"], start_new_session=True)
     while not psutil.Process(server.pid).children():

@@ -326,7 +326,7 @@ def test_further_test_splits_are_evaluated_with_test(engine: OwnEngine, tmp_path
     assert set(evaluate(*words, "validation", cache)["metrics"]) == {"loss", "accuracy"}
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False], ids=["shared store", "local folder"])
 def test_a_missing_folder_of_a_trial_is_a_lost_store_and_no_damage(
     engine: OwnEngine, tmp_path: Path, shared: bool

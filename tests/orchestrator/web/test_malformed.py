@@ -115,6 +115,7 @@ def _check(answer: Answer, request: Any) -> None:
         assert answer.document["detail"], request
 
 
+@pytest.mark.slow_cases("replay-10")  # each request starts a process that imports for seconds
 @pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_a_malformed_request_is_answered_with_a_sentence(

@@ -79,7 +79,7 @@ def test_a_member_may_learn_from_the_sweep_of_another(client: Client) -> None:
     assert answer.status == 202, answer.body
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["bob", "grace"])
 def test_a_sweep_to_learn_from_that_does_not_exist_is_refused(client: Client, user: str) -> None:
     answer = sent(client, user, f"{LEARNS}warm_start: [retrieval-laptop-00000000]\n")

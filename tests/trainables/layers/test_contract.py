@@ -235,7 +235,7 @@ def test_algorithms_agree(name: str, algorithm: str) -> None:
         assert apart(actual_gradients[path], value) < 1e-5, path
 
 
-@pytest.mark.slow_after(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_finite_gradients_of_long_sequences(name: str) -> None:
     """Nothing overflows in 16,384 steps, forward or back."""

@@ -45,14 +45,14 @@ def test_pd_ssm() -> None:
     check("pd_ssm", gated_reference.PDSSM())
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 def test_s6(signed: bool) -> None:
     """The same of Mamba's mixer."""
     check("s6", partial(gated_reference.s6, signed=signed), d_state=4, signed=signed)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [20, pytest.param(2048, marks=pytest.mark.slow)])
 def test_attention(context: int) -> None:
     """The same of attention, with a context shorter or longer than the sequence."""
@@ -69,14 +69,14 @@ DELTA: list[Any] = [
 ]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "of_reference"), DELTA)
 def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, Any]) -> None:
     """The same of the delta rule, whose loop multiplies by 1 - beta k k^T; chunks are exact."""
     check(name, partial(gated_reference.delta_net, **of_reference), **options)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["delta_net", "gated_delta_net", "delta_product"])
 def test_a_delta_rule_has_one_head_unless_a_file_names_more(name: str) -> None:
     """Any width will do then, and the rule is faster than its loop; see decision 10."""
@@ -96,7 +96,7 @@ def test_chunks_of_the_delta_rule_are_the_measured_ones(
     assert build("delta_product", householders=2).chunk_size == steps // 2
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["rg_lru", *(pytest.param(n, marks=pytest.mark.slow) for n in ("min_gru", "rot_gated"))]
 )

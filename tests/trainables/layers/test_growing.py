@@ -87,7 +87,7 @@ CASES: list[Any] = [
 ]
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "grow"), CASES)
 def test_padding_leaves_gradients_as_they_are(
     name: str, options: dict[str, Any], grow: Callable[[Any], None]

@@ -47,7 +47,7 @@ def test_system_a_channel(kind: str, algorithm: str) -> None:
     assert apart(np.linalg.norm(hidden, axis=1), np.linalg.norm(states, axis=1)) < 1e-5
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sequential", "blocks"])
 @pytest.mark.parametrize("kind", ["unit", pytest.param("hinge", marks=pytest.mark.slow)])
 def test_random_projections(kind: str, algorithm: str) -> None:
@@ -190,7 +190,7 @@ def test_ldstack() -> None:
     assert apart(outputs, hidden @ p["C"].T + seen * p["D"]) < 1e-4
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 4])
 def test_ldstack_of_one_input_is_the_plain_stack(depth: int) -> None:
     """With one input nothing is lost by projecting: the stack of equation 6 for W's own (A, B)."""

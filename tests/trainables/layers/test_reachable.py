@@ -145,7 +145,7 @@ def test_random_projections() -> None:
         assert r * float(np.mean(averaged**2)) == pytest.approx(single, rel=0.1)
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sequential", "associative"])
 def test_stack_is_correct_from_the_start(algorithm: str) -> None:
     """Layer 0 is the plain linear system; layer i is the RNN for the first i steps, and no further.

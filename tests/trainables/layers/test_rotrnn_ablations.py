@@ -33,7 +33,7 @@ def _decays(layer: Any) -> np.ndarray:
     return np.exp(-np.exp(exact(layer)["gamma_log"]))
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @of_ablations
 def test_dense_recurrence(options: dict[str, Any]) -> None:
     """Outputs and norms equal a dense float64 recurrence to 1e-5, with heads of odd size."""
@@ -118,7 +118,7 @@ def test_the_identity_for_p_loses_no_function() -> None:
     assert apart(jax.jit(plain)(u), jax.jit(layer)(u)) < 1e-5
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("option", "name"), [("train_theta", "theta"), ("train_gamma", "gamma_log")])
 def test_what_is_not_trained_stays_as_drawn(option: str, name: str) -> None:
     """It is no parameter, keeps its numbers in training, and everything else moves."""

@@ -115,7 +115,7 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cifar_subset(tmp_path_factory.mktemp("cifar"))
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_pixels_in_a_bag_say_less_than_pixels_in_their_places(cifar: Path, colour: bool) -> None:
     """One linear classifier errs more with the pixels sorted by brightness, and more still with the last one.

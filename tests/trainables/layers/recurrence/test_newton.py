@@ -185,7 +185,7 @@ def test_corrections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert residual() > 1e3
 
 
-@pytest.mark.slow_after(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_carried_states(name: str) -> None:
     """Two segments, and single steps, continue from the state of the one before."""
