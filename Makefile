@@ -64,17 +64,12 @@ down:  ## Stop them; their data stays in stores/
 TESTS := -n $(WORKERS) --dist worksteal --reruns $(RERUNS) -rR
 
 test: $(STAMP) packages  ## Run every test that can run here, except the slow ones (WORKERS=4; RERUNS=0)
-	@$(BIN)/python -m tests.simulation 0 --count 2000 --size short
-	@$(BIN)/python -m tests.simulation 0 --count 500 --size promotion
-	@$(BIN)/python -m tests.simulation 0 --count 200 --size ending
-	@$(BIN)/python -m tests.simulation 0 --count 200 --size request
-	@$(BIN)/python -m tests.simulation 0 --count 2000 --size lending
+	@$(BIN)/python -m tests.simulation 0 --counts short=2000 promotion=100 ending=50 request=50 lending=2000
 	@$(BIN)/python -m pytest $(TESTS) -m "not slow" tests
 
 test-fast: $(STAMP)  ## Run the tests that need neither Ray nor other servers, and 200 seeds (FOLDERS=tests)
-	@$(BIN)/python -m tests.simulation 0 --count 100 --size short
-	@$(BIN)/python -m tests.simulation 0 --count 100 --size lending
-	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end" $(or $(FOLDERS),tests)
+	@$(BIN)/python -m tests.simulation 0 --counts short=100 lending=100
+	@$(BIN)/python -m pytest $(TESTS) -m "not slow and not ray and not end_to_end and not server" $(or $(FOLDERS),tests)
 
 bytecode: $(STAMP)  ## Compile what the tests import once, before several workers would each do so
 	@$(BIN)/python -m pytest --collect-only -qq -m "not slow" tests >/dev/null
@@ -83,11 +78,12 @@ test-slow: $(STAMP) packages  ## Run the tests that take longer (JOBS=1: those o
 	@$(BIN)/python -m pytest -m slow tests
 	@XLA_FLAGS= $(BIN)/python -m pytest tests/trainables/engine tests/trainables/test_replay.py
 
-# The number of commits chooses the share, so that 48 landings run all: all at once take four hours on two cores.
-SHARE ?= $(shell echo $$(($$(git rev-list --count HEAD 2>/dev/null || echo 0) % 48 + 1)))/48
+# The number of commits chooses the share, so that 16 landings run all: all at once take four hours on two cores.
+SHARE ?= $(shell echo $$(($$(git rev-list --count HEAD 2>/dev/null || echo 0) % 16 + 1)))/16
 
 test-share: $(STAMP) packages  ## Run a part of the slow tests, which the number of commits chooses (SHARE=3/8; WORKERS=4; RERUNS=0)
-	@echo "Share $(SHARE) of the slow tests"
+	@echo "Share $(SHARE) of the slow tests, and further seeds of the simulation"
+	@$(BIN)/python -m tests.simulation $(firstword $(subst /, ,$(SHARE)))000 --counts promotion=100 ending=50 request=50
 	@$(BIN)/python -m pytest $(TESTS) -m slow --share $(SHARE) tests
 
 test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0; SIZE=short)

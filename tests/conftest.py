@@ -9,7 +9,8 @@ import shutil
 import signal
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -64,6 +65,9 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 STARTS_RAY = {"commands", "programs"}
 """Fixtures whose tests start Ray, with or without the marker `ray`."""
 
+USES_SERVER = {"postgres_server", "postgres_url", "new_mlflow", "client", "reader", "issuer"}
+"""Fixtures whose tests use PostgreSQL, MLflow or a server of HTTP."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that selects a share of the tests."""
@@ -78,23 +82,56 @@ def _share(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that start Ray, order all tests, and leave out those of the other shares.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark tests by what they use, order them, and leave out those of the other shares.
 
     The tests that start Ray come first: `--dist worksteal` then gives them to one worker, whose Ray they
     share. After them come the other tests that start processes and mostly wait: the rest fills their pauses.
     """
+    cases: Counter[str] = Counter()
     for item in items:
-        if STARTS_RAY & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if STARTS_RAY & fixtures:
             item.add_marker(pytest.mark.ray)
+        if USES_SERVER & fixtures or "postgresql" in _texts(item):
+            item.add_marker(pytest.mark.server)
+        function = item.nodeid.partition("[")[0]
+        few, some = item.get_closest_marker("slow_after"), item.get_closest_marker("slow_cases")
+        if few is not None and cases[function] >= few.args[0]:
+            item.add_marker(pytest.mark.slow)
+        if some is not None and item.nodeid.partition("[")[2].removesuffix("]") in some.args:
+            item.add_marker(pytest.mark.slow)
+        cases[function] += 1
     items.sort(key=lambda item: 0 if _has(item, "ray") else 1 if _has(item, "end_to_end") else 2)
+    yield  # the options -m and -k deselect tests
     if share := config.getoption("--share"):
         number, count = share
-        left_out = [item for item in items if zlib.crc32(item.nodeid.encode()) % count != number - 1]
+        own = dealt([item.nodeid for item in items], count)
+        left_out = [item for item, other in zip(items, own, strict=True) if other != number]
+        items[:] = [item for item, other in zip(items, own, strict=True) if other == number]
         config.hook.pytest_deselected(items=left_out)
-        out = set(left_out)
-        items[:] = [item for item in items if item not in out]
+
+
+def dealt(names: Sequence[str], count: int) -> list[int]:
+    """Return the share, from 1 to `count`, of each test.
+
+    The tests of a file, which take about equally long, are dealt out to all shares in turn. Another test in
+    one file leaves the shares of the others as they are.
+    """
+    before: Counter[str] = Counter()
+    shares = []
+    for name in names:
+        file = name.partition("::")[0]
+        shares.append((zlib.crc32(file.encode()) + before[file]) % count + 1)
+        before[file] += 1
+    return shares
+
+
+def _texts(item: pytest.Item) -> list[str]:
+    """Return the parameters of a test that are texts."""
+    case = getattr(item, "callspec", None)
+    return [value for value in case.params.values() if isinstance(value, str)] if case else []
 
 
 def _has(item: pytest.Item, marker: str) -> bool:

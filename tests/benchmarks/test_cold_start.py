@@ -11,6 +11,7 @@ import pytest
 from benchmarks import cold_start
 
 
+@pytest.mark.slow
 @pytest.mark.end_to_end
 def test_a_dry_run_measures_both_and_draws_the_processes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -19,6 +19,7 @@ from benchmarks.faults.table import Dose, Row, Tally, markdown
 from benchmarks.faults.writes import failing_writes
 
 
+@pytest.mark.slow
 def test_any_damage_is_reported_or_without_effect(tmp_path: Path) -> None:
     (row,) = damaged_files(Dose(tmp_path, cases=8))
     assert row.holds, row.seen

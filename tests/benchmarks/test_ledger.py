@@ -12,6 +12,7 @@ import pytest
 from benchmarks import ledger
 
 
+@pytest.mark.slow
 def test_a_backlog_and_a_steady_state_are_delivered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "STEADY", 90)
     backlog, steady, rest = ledger.deliveries(tmp_path, running=5, points=200)

@@ -8,6 +8,7 @@ import pytest
 from benchmarks.search import digits, main, needs_curves, raced, random_function, ratio, suggestion_seconds
 
 
+@pytest.mark.slow
 def test_a_dry_run_prints_a_ratio_and_the_time_of_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--dry-run", "--processes", "1"])
     printed = capsys.readouterr().out
@@ -23,6 +24,7 @@ def test_only_parts_with_published_curves_need_their_folder() -> None:
     assert needs_curves(["real", "main"])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("trials", [1_000, 5_000])
 def test_a_suggestion_takes_at_most_50_ms_of_cpu(trials: int) -> None:
     assert suggestion_seconds(trials) <= 0.05

@@ -89,6 +89,7 @@ def test_the_command_of_each_file_exists(name: str) -> None:
         assert result.exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.end_to_end
 def test_a_job_of_slurm_that_reaches_its_limit_is_requeued_with_its_service(tmp_path: Path) -> None:
     """The commands of Slurm and Ray are replaced; script and service are real."""

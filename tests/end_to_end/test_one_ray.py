@@ -94,6 +94,7 @@ SIGNALS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS, ids=str)
 def test_the_end_of_one_driver_leaves_the_other_sweep_undisturbed(
     commands: Commands, second: Commands, number: signal.Signals

@@ -77,6 +77,7 @@ def test_the_link_that_serve_prints_signs_in_once(chrome: webdriver.Chrome, tmp_
         assert browser.errors(chrome, statuses=(401,)) == []
 
 
+@pytest.mark.slow
 def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     browser.until("the queue", lambda: QUEUED in shown(chrome, "queue"))
@@ -94,6 +95,7 @@ def test_a_member_watches_a_curve_grow(chrome: webdriver.Chrome, client: Client)
         browser.until("its curve", lambda: points(chrome) == [2])
 
 
+@pytest.mark.slow
 def test_sections_show_what_the_sweep_has_learned(chrome: webdriver.Chrome, client: Client) -> None:
     """Parallel coordinates, importances, time, hidden norms and differences are read when they are opened."""
     earlier = sweeps.sweep_record(id="retrieval-earlier", created_at=sweeps.CREATED - 1.0)
@@ -215,6 +217,7 @@ def test_a_member_checks_submits_and_stops(chrome: webdriver.Chrome, client: Cli
         browser.until("the request", lambda: asked_to_stop(ledger, sweep_id))
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_over_is_extended_once_its_driver_has_left(
     chrome: webdriver.Chrome, tmp_path: Path
 ) -> None:
@@ -238,6 +241,7 @@ def test_a_sweep_that_is_over_is_extended_once_its_driver_has_left(
         chrome.get("about:blank")  # before its server ends
 
 
+@pytest.mark.slow
 def test_more_trials_than_have_curves_are_no_problem(chrome: webdriver.Chrome, tmp_path: Path) -> None:
     with server.served(tmp_path / "mlruns") as client:
         add(client, [sweeps.trial(number) for number in range(8, 25)])
@@ -251,6 +255,7 @@ def test_more_trials_than_have_curves_are_no_problem(chrome: webdriver.Chrome, t
         chrome.get("about:blank")  # before its server ends
 
 
+@pytest.mark.slow
 def test_the_best_value_is_that_of_a_trial_that_still_runs(chrome: webdriver.Chrome, tmp_path: Path) -> None:
     with server.served(tmp_path / "mlruns") as client:
         sign_in(chrome, client, "vera")
@@ -266,6 +271,7 @@ def test_the_best_value_is_that_of_a_trial_that_still_runs(chrome: webdriver.Chr
         chrome.get("about:blank")  # before its server ends
 
 
+@pytest.mark.slow
 def test_the_page_says_why_trials_failed_and_what_to_do(chrome: webdriver.Chrome, tmp_path: Path) -> None:
     with server.served(tmp_path / "mlruns") as client, client.workspace.ledger() as ledger:
         sign_in(chrome, client, "ada")
@@ -299,6 +305,7 @@ def set_submission(ledger: Ledger, state: str) -> None:
         connection.commit()
 
 
+@pytest.mark.slow
 def test_a_phone_and_dark_mode_show_the_same(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
     features = [{"name": "prefers-color-scheme", "value": "dark"}]

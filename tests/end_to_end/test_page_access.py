@@ -158,6 +158,7 @@ def faint(chrome: webdriver.Chrome) -> list[str]:
     return sorted({f"{pair['kind']}, {pair['what']}: {pair['ratio']:.2f}" for pair in weak})
 
 
+@pytest.mark.slow
 def test_texts_and_lines_stand_out_in_light_and_dark(chrome: webdriver.Chrome, client: Client) -> None:
     """Level AA of WCAG 2.2. Parallel coordinates fade on purpose: their table has the values."""
     sign_in(chrome, client, "ada")
@@ -178,6 +179,7 @@ def test_a_faint_colour_is_noticed(chrome: webdriver.Chrome, client: Client) -> 
         assert any("edge" in pair and pair.endswith(": 2.96") for pair in faint(chrome))
 
 
+@pytest.mark.slow
 def test_every_control_is_reached_by_keyboard_and_marked(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     for path in views():

@@ -255,6 +255,7 @@ def test_why_a_sweep_is_parked_and_what_to_do_takes_no_action(
     assert (released.state, released.crashes) == ("QUEUED", 0)
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_is_confirmed_later_by_a_command_one_action_away(
     screen: webdriver.Chrome, client: Client, tmp_path: Path
 ) -> None:
@@ -299,6 +300,7 @@ def test_a_metric_that_is_not_finite_is_said_and_marked(screen: webdriver.Chrome
     assert len(screen.find_elements(By.CSS_SELECTOR, "#curves .gap")) == 1
 
 
+@pytest.mark.slow
 def test_failures_are_one_action_away_in_a_large_sweep(screen: webdriver.Chrome, client: Client) -> None:
     opened(screen, client, sweeps.SWEEP_ID)
     screen.find_element(By.CSS_SELECTOR, "[data-chip=failed]").click()
@@ -317,6 +319,7 @@ def test_what_runs_and_what_failed_takes_no_action_in_the_list(
     assert "3 of 3 trials failed" in in_view(screen, f"#sweeps tr[data-key='{FAILED}']")
 
 
+@pytest.mark.slow
 def test_the_best_settings_are_one_action_away_from_the_list(
     screen: webdriver.Chrome, client: Client
 ) -> None:
@@ -327,6 +330,7 @@ def test_the_best_settings_are_one_action_away_from_the_list(
     assert "learning_rate" in answer(screen, "best-settings")
 
 
+@pytest.mark.slow
 def test_a_comparison_is_three_actions_away_from_the_list(screen: webdriver.Chrome, client: Client) -> None:
     sign_in(screen, client, "vera")
     for sweep_id in (RUNNING, sweeps.SWEEP_ID):
@@ -345,6 +349,7 @@ def test_a_comparison_is_three_actions_away_from_the_list(screen: webdriver.Chro
     assert not below & {"best", "elapsed", "compute", "state"}, "each stands in the upper table alone"
 
 
+@pytest.mark.slow
 def test_how_good_a_trial_is_takes_no_action_on_its_page(screen: webdriver.Chrome, client: Client) -> None:
     sign_in(screen, client, "vera")
     screen.get(f"{client.address}/sweeps/{RUNNING}/trials/14")
@@ -388,6 +393,7 @@ SIZES = {"desktop": (1440, 900), "tablet": (820, 1180), "phone": (390, 844)}
 """Widths and heights of viewports in pixels."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_no_view_is_wider_than_its_screen(chrome: webdriver.Chrome, client: Client, size: str) -> None:
     width, height = SIZES[size]

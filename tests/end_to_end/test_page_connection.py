@@ -28,6 +28,7 @@ def relay(client: Client) -> Iterator[Relay]:
         yield relay
 
 
+@pytest.mark.slow
 def test_a_fetch_that_fails_is_shown_and_the_next_one_is_made(
     chrome: webdriver.Chrome, client: Client
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_network_that_goes_and_comes_leaves_the_page_alive(
         browser.until("the stream again", lambda: shown(chrome, "connection") == "live")
 
 
+@pytest.mark.slow
 def test_seven_tabs_share_one_stream(chrome: webdriver.Chrome, client: Client, relay: Relay) -> None:
     """A browser opens six connections to a server: with a stream each, the seventh tab would hang."""
     sign_in(chrome, client, "vera", relay.address)

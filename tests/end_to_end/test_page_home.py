@@ -114,6 +114,7 @@ def test_the_list_is_filtered_by_tags_and_favourites(chrome: webdriver.Chrome, c
     assert [each["id"] for each in client.get("/sweeps?favourite=false")["sweeps"]].count(LONG) == 1
 
 
+@pytest.mark.slow
 def test_an_owner_archives_a_sweep_and_lists_it_again(chrome: webdriver.Chrome, client: Client) -> None:
     def archive() -> WebElement:
         return chrome.find_element(By.ID, "archive")

@@ -111,6 +111,7 @@ def test_each_hyperparameter_has_a_column_and_the_best_trial_is_first(chrome: we
     assert first_trial(chrome) == "7"
 
 
+@pytest.mark.slow
 def test_a_filter_selects_rows_curves_and_lines_and_is_in_the_address(chrome: webdriver.Chrome) -> None:
     filter_by(chrome, "learning_rate < 5e-3 and state = complete")
     browser.until("the rows", lambda: shown(chrome, "page") == "2 of 2")
@@ -133,6 +134,7 @@ def test_a_filter_that_cannot_be_read_is_refused_below_it(chrome: webdriver.Chro
     browser.errors(chrome, statuses=(422,))
 
 
+@pytest.mark.slow
 def test_columns_are_chosen_and_saved_as_csv_and_json(chrome: webdriver.Chrome) -> None:
     chrome.find_element(By.CSS_SELECTOR, "#filter .menu summary").click()
     for name in ("val/loss", "gamma_init.min"):
@@ -162,6 +164,7 @@ def test_outliers_become_arrows_and_the_others_keep_their_room(chrome: webdriver
     assert found["log"][2] > 5
 
 
+@pytest.mark.slow
 def test_the_crosshair_names_values_and_a_click_opens_the_trial(chrome: webdriver.Chrome) -> None:
     curves = chrome.find_element(By.ID, "curves")
     browser.until("the curves", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.best"))
@@ -176,6 +179,7 @@ def test_the_crosshair_names_values_and_a_click_opens_the_trial(chrome: webdrive
     browser.until("a trial", lambda: "/trials/" in chrome.current_url)
 
 
+@pytest.mark.slow
 def test_a_row_under_the_pointer_lights_its_curve(chrome: webdriver.Chrome) -> None:
     browser.until("the curves", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.best"))
     row = chrome.find_element(By.CSS_SELECTOR, "#trials tr[data-trial='4'] td:nth-child(3)")
@@ -183,6 +187,7 @@ def test_a_row_under_the_pointer_lights_its_curve(chrome: webdriver.Chrome) -> N
     browser.until("the line", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curves .lit[data-key='4']"))
 
 
+@pytest.mark.slow
 def test_a_second_metric_and_another_axis_are_drawn(chrome: webdriver.Chrome) -> None:
     browser.until("the curves", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curves polyline.best"))
     chrome.find_element(By.CSS_SELECTOR, "#curve-options summary").click()
@@ -200,6 +205,7 @@ def test_a_second_metric_and_another_axis_are_drawn(chrome: webdriver.Chrome) ->
     browser.until("smooth curves", lambda: chrome.execute_script(PATH) not in {before, None})
 
 
+@pytest.mark.slow
 def test_a_drag_along_an_axis_filters_the_trials(chrome: webdriver.Chrome) -> None:
     chrome.find_element(By.CSS_SELECTOR, "#parallel-section summary").click()
     browser.until("the lines", lambda: chrome.find_elements(By.CSS_SELECTOR, "#parallel polyline"))
@@ -216,6 +222,7 @@ def test_a_drag_along_an_axis_filters_the_trials(chrome: webdriver.Chrome) -> No
     browser.until("all rows", lambda: shown(chrome, "page") == "8 of 8")
 
 
+@pytest.mark.slow
 def test_changes_say_what_they_have_done(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     open_sweep(chrome, client.address)
@@ -226,6 +233,7 @@ def test_changes_say_what_they_have_done(chrome: webdriver.Chrome, client: Clien
     browser.until("the answer", lambda: "weight 2 now" in shown(chrome, "changed"))
 
 
+@pytest.mark.slow
 def test_a_running_trial_has_colour_and_dashes_of_its_own(chrome: webdriver.Chrome, tmp_path: Path) -> None:
     with server.served(tmp_path / "mlruns") as client, running(client, 30) as report:
         report(40, 0.6)

@@ -33,6 +33,7 @@ def note(client: Client, kind: str) -> dict[str, object]:
     return dict(document["note"] or {})
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("kind", PATHS)
 def test_an_owner_changes_a_note_by_keyboard(chrome: webdriver.Chrome, client: Client, kind: str) -> None:
     sign_in(chrome, client, "ada")
@@ -72,6 +73,7 @@ def test_an_owner_changes_a_note_by_keyboard(chrome: webdriver.Chrome, client: C
     assert chrome.find_element(By.ID, "is-favourite").is_displayed()
 
 
+@pytest.mark.slow
 def test_a_note_is_changed_on_a_phone(chrome: webdriver.Chrome, client: Client) -> None:
     phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     chrome.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
@@ -89,6 +91,7 @@ def test_a_note_is_changed_on_a_phone(chrome: webdriver.Chrome, client: Client) 
         chrome.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.slow
 def test_favourites_among_the_trials_are_shown_and_filtered(chrome: webdriver.Chrome, client: Client) -> None:
     for number in (2, 5):
         url = f"/api/v1/sweeps/{sweeps.SWEEP_ID}/trials/{number}/note"

@@ -49,6 +49,7 @@ def test_an_admin_adds_limits_and_revokes(chrome: webdriver.Chrome, client: Clie
     browser.picture(chrome, "people-admin")
 
 
+@pytest.mark.slow
 def test_hours_are_those_of_the_command_and_a_member_sees_their_own(
     chrome: webdriver.Chrome, client: Client
 ) -> None:
@@ -72,6 +73,7 @@ def test_hours_are_those_of_the_command_and_a_member_sees_their_own(
     assert hours == pytest.approx([row.trial_hours, row.core_hours, row.gpu_hours], rel=0.01, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_everyone_but_a_viewer_edits_their_targets_of_notifications(
     chrome: webdriver.Chrome, client: Client
 ) -> None:

@@ -33,6 +33,7 @@ def address(tmp_path: Path) -> Iterator[str]:
             yield address
 
 
+@pytest.mark.slow
 def test_a_person_signs_on_gets_a_token_and_signs_out(chrome: webdriver.Chrome, address: str) -> None:
     chrome.get(f"{address}/people")
     browser.until("the page to sign in", lambda: chrome.find_element(By.ID, "sign-on"))

@@ -28,6 +28,7 @@ def written(chrome: webdriver.Chrome) -> str:
     return str(chrome.find_element(By.ID, "text").get_attribute("value"))
 
 
+@pytest.mark.slow
 def test_a_shipped_file_and_a_sent_one_are_inserted(
     chrome: webdriver.Chrome, client: Client, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def open_trial(chrome: webdriver.Chrome, client: Client, number: int) -> None:
     browser.until("the curve", lambda: chrome.find_elements(By.CSS_SELECTOR, "#curve polyline.best"))
 
 
+@pytest.mark.slow
 def test_a_trial_is_compared_with_the_best_without_a_click(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "ada")
     open_trial(chrome, client, 5)
@@ -60,6 +61,7 @@ def test_a_trial_is_compared_with_the_best_without_a_click(chrome: webdriver.Chr
     assert text == FILE
 
 
+@pytest.mark.slow
 def test_the_next_trial_by_rank_and_another_metric_are_one_action_away(
     chrome: webdriver.Chrome, client: Client
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_failed_trial_says_why_and_opens_its_log(chrome: webdriver.Chrome, cli
     browser.picture(chrome, "trial-failed")
 
 
+@pytest.mark.slow
 def test_a_running_trial_is_followed(chrome: webdriver.Chrome, client: Client) -> None:
     sign_in(chrome, client, "vera")
     with running(client, 30) as report:

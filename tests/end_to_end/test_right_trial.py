@@ -128,6 +128,7 @@ def _end_drivers(commands: Commands) -> None:
                 psutil.Process(driver.pid).kill()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("warm", ["600", pytest.param("0", marks=pytest.mark.slow)])
 def test_every_report_of_sweeps_that_share_warm_workers_is_of_its_own_trial(

@@ -247,6 +247,7 @@ def test_curves_have_one_row_a_report(sweep: Sweep) -> None:
     assert isinstance(sweep.curves, pd.DataFrame)
 
 
+@pytest.mark.slow
 def test_the_best_trial_is_an_object(root: Path, sweep: Sweep) -> None:
     best = sweep.best
     assert best is not None
@@ -295,6 +296,7 @@ def test_exports_are_written_once(root: Path, sweep: Sweep, tmp_path: Path) -> N
             again()
 
 
+@pytest.mark.slow
 def test_the_report_is_written_where_the_sweep_is(sweep: Sweep, root: Path) -> None:
     page = sweep.report()
     assert (root / "reports" / sweeps.SWEEP_ID / "report.html").read_bytes() == page
@@ -349,6 +351,7 @@ def test_importing_it_imports_neither_ray_nor_jax_nor_mlflow_nor_optuna() -> Non
     assert _loaded_by("from orchestrator import Sweep") & HEAVY == set()
 
 
+@pytest.mark.slow
 def test_the_api_imports_neither_typer_nor_rich(root: Path) -> None:
     """Scikit-learn, which draws importances, imports rich by itself: so nothing is drawn at first."""
     used = f"sweep = Sweep.find('retrieval', root={str(root)!r}); sweep.best.history(); sweep.status()"
@@ -418,12 +421,14 @@ def run_among(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_command_imports_nothing_from_the_folder_in_which_it_is_started(tmp_path: Path) -> None:
     (tmp_path / "space.yaml").write_text(SPACE)
     done = run_among(tmp_path, "-m", "orchestrator.sweep", "validate", "space.yaml", "--root", "mlruns")
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_nor_do_the_processes_that_it_starts(tmp_path: Path) -> None:
     """Not even a module with the name of this package, which an installed command can meet."""
     (tmp_path / "orchestrator.py").write_text("raise SystemExit('orchestrator was imported')")

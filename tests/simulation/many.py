@@ -41,7 +41,8 @@ def run(seeds: range, size: str, *, processes: int, until_failure: bool) -> int:
             if time.monotonic() - shown > PROGRESS_SECONDS:
                 shown = time.monotonic()
                 print(f"{done} of {len(seeds)} seeds, {failed} failed", file=sys.stderr, flush=True)
-    print(f"{done} seeds, {failed} failed, {time.monotonic() - began:.1f} s in {processes} processes")
+    took = time.monotonic() - began
+    print(f"{done} seeds, {failed} failed, {took:.1f} s in {processes} processes ({size})", flush=True)
     return int(failed > 0)
 
 

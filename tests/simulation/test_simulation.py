@@ -100,6 +100,7 @@ def test_a_defect_of_the_service_stays_fixed(seed: int) -> None:
     _require_invariants(seed, SERVICE)
 
 
+@pytest.mark.slow  # `make test` runs 2,000 other seeds first
 def test_every_invariant_of_lent_workers_holds_under_faults() -> None:
     """What the invariants are about happens, too: a run in which nothing is lent would satisfy them."""
     told = "\n".join(
@@ -157,6 +158,7 @@ def test_what_a_service_delivers_reaches_the_simulated_server(monkeypatch: pytes
     assert {line.actor.partition("-")[0] for line in received} == {"serve"}
 
 
+@pytest.mark.slow
 def test_a_request_outlives_the_driver_that_was_about_to_try_it() -> None:
     """Two drivers die around the commit that takes the request; one of the three tries it, once."""
     takers = set()
@@ -172,6 +174,7 @@ def test_a_request_outlives_the_driver_that_was_about_to_try_it() -> None:
     assert takers == {"driver-1", "driver-2", "driver-3"}
 
 
+@pytest.mark.slow  # each seed with faults is compared with its variant without any
 @pytest.mark.parametrize("size", SIZES)
 def test_every_variant_completes_without_faults(size: str) -> None:
     for variant in SIZES[size].variants:

@@ -143,6 +143,7 @@ def test_a_loop_counts_as_often_as_it_runs() -> None:
         assert counted == pytest.approx(runs * expected, rel=0.02)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("layer", [pytest.param("rotrnn", marks=pytest.mark.slow), "tanh_rnn"])
 def test_the_work_of_a_step_grows_with_the_length(layer: str) -> None:
     """Twice the length is twice the work, whatever runs as a loop; a step also updates the parameters."""

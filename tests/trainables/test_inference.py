@@ -59,6 +59,7 @@ def test_predictions_score_as_the_engine_evaluated(
     assert -np.mean(np.log(chosen)) == pytest.approx(scores["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_stepping_equals_the_whole_sequence(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
     """The recurrent form, with carried state, ends with the same answer as the whole sequence."""
     predictor, data, _ = listops
@@ -70,6 +71,7 @@ def test_stepping_equals_the_whole_sequence(listops: tuple[Predictor, TaskData, 
         assert last["answer"] == [answer]
 
 
+@pytest.mark.slow
 def test_stepping_answers_every_step(folder: Path) -> None:
     """Where each step has a class, each step's logits are those of the whole sequence."""
     sizes = {"delay": 5, "examples": 32, "held_out": 8}
@@ -102,6 +104,7 @@ def test_stepping_through_another_kind_of_network(folder: Path) -> None:
     np.testing.assert_allclose(last, predictor.logits([(sequence,)])[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_bidirectional_network_cannot_be_stepped(folder: Path) -> None:
     """A network that needs the end of a sequence is refused before the first step."""
     both = settings("listops", LISTOPS, bidirectional=True, depth=1, layer="lru", options={})
@@ -110,6 +113,7 @@ def test_a_bidirectional_network_cannot_be_stepped(folder: Path) -> None:
         Predictor(written.folder, written.digest).stream()
 
 
+@pytest.mark.slow
 def test_answers_do_not_depend_on_the_batch(listops: tuple[Predictor, TaskData, dict[str, float]]) -> None:
     """An answer does not depend on the other examples that are answered together with it."""
     predictor, data, _ = listops

@@ -47,6 +47,7 @@ def _variants(declared: LayerSettings) -> Iterator[dict[str, Any]]:
             yield from ({name: value} for value in values if value != option.default)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTED)
 def test_the_formula_of_a_layer(name: str) -> None:
     """It counts every parameter of the layer, at two sizes, with every option, in one direction and two."""

@@ -74,6 +74,7 @@ def _assert_close(one: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-6) 
         np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("training", [None, _training()], ids=["evaluation", "training"])
 def test_padding_does_not_reach_the_answer(training: Training | None) -> None:
     """The same sequences in longer arrays, filled with anything, give the same answers and statistics."""
@@ -87,6 +88,7 @@ def test_full_length_needs_no_lengths() -> None:
     _assert_close(_ask(inputs, None, _training()), _ask(inputs, jnp.full(BATCH, LENGTH), _training()))
 
 
+@pytest.mark.slow
 def test_the_last_step_is_the_last_true_one() -> None:
     """`last` reads each sequence at its true end, `mean` averages its true steps; no other step counts."""
     inputs, lengths = _batch()
@@ -107,6 +109,7 @@ def test_the_last_step_is_the_last_true_one() -> None:
     assert set(POOLINGS) == set(get_args(Pooling))
 
 
+@pytest.mark.slow
 def test_gradients_do_not_see_padding() -> None:
     """Parameters get the same gradients in longer arrays."""
     _, lengths = _batch()
@@ -121,6 +124,7 @@ def test_gradients_do_not_see_padding() -> None:
     _assert_close(gradient(params, inputs), gradient(params, _longer(inputs)), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d_state", [6, 8])
 def test_hidden_norms_are_those_of_the_states_of_an_evaluation(d_state: int) -> None:
     """Heads, the whole state and the closed form, in float64 from the parameters, over true steps.
@@ -180,6 +184,7 @@ def test_dropout_has_a_traced_rate() -> None:
     assert np.max(np.abs(mean - answer(0.0, 0))) < 0.5 * np.std([answer(0.3, key) for key in range(20)])
 
 
+@pytest.mark.slow
 def test_two_towers_share_an_encoder() -> None:
     """A pair's answer does not depend on the other pairs' order, and does on which document comes first."""
     signature = Signature("class", 2, VOCABULARY, 1, LENGTH, towers=2)
@@ -193,6 +198,7 @@ def test_two_towers_share_an_encoder() -> None:
     assert np.max(np.abs(swapped - logits)) > 1e-3
 
 
+@pytest.mark.slow
 def test_numbers_are_scaled_and_steps_are_answered() -> None:
     """Stored bytes become (stored - shift) * factor; an output by step has logits at each."""
     random = np.random.default_rng(0)
@@ -205,6 +211,7 @@ def test_numbers_are_scaled_and_steps_are_answered() -> None:
     _assert_close(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_blocks_start_apart() -> None:
     """Blocks that are initialised together differ."""
     draw = jax.jit(lambda: nnx.to_pure_dict(nnx.state(_model(depth=2))))

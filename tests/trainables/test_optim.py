@@ -133,6 +133,7 @@ def test_rates_are_reduced_on_a_plateau_as_by_keras(patience: int) -> None:
     assert first_plateau(replace(training, schedule="constant")) is None
 
 
+@pytest.mark.slow
 def test_a_loss_that_falls_by_less_than_a_ten_thousandth_is_a_plateau() -> None:
     """The bound is Keras's, in the loss's own unit."""
     for fall, scale in ((0.9e-4, 0.5), (1.2e-4, 1.0)):
@@ -143,6 +144,7 @@ def test_a_loss_that_falls_by_less_than_a_ten_thousandth_is_a_plateau() -> None:
         assert float(plateau.scale) == scale
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_groups_follow_optax(optimizer: str) -> None:
     """Each group moves as the optimiser of this name in Optax does, with the group's rate and decay."""
@@ -193,6 +195,7 @@ def test_cross_entropy_and_accuracy() -> None:
     assert float(sums.counted) == 3
 
 
+@pytest.mark.slow
 def test_a_margin_smooths_labels() -> None:
     """Cross-entropy and 0.3 margins are the cross-entropy of targets that give 0.3 to all classes alike."""
     logits = np.random.default_rng(0).normal(size=(5, 3))

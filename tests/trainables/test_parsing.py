@@ -35,6 +35,7 @@ def yielding() -> Iterator[None]:
     gc.callbacks.remove(give_way)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("yielding")
 def test_threads_parse_at_once() -> None:
     source = inspect.getsource(registry)

@@ -55,6 +55,7 @@ def bits(engine: Engine, slot: int) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in engine.snapshot(slot).items()}
 
 
+@pytest.mark.slow
 def test_it_equals_a_loop_of_the_same_steps() -> None:
     """Against a loop that a user would write, over the rows that the engine draws."""
     trial = settings(rate=3e-3, seed=5)
@@ -102,6 +103,7 @@ def test_it_equals_a_loop_of_the_same_steps() -> None:
     }
 
 
+@pytest.mark.slow
 def test_fewer_trials_use_the_program_that_is_there() -> None:
     """One trial in two slots is not worth compiling a program of its own, until it has gone on for long."""
     trial = settings(reproducible=None)
@@ -115,6 +117,7 @@ def test_fewer_trials_use_the_program_that_is_there() -> None:
     assert report.stretches == (Stretch(10, 2, 2),)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_neighbours_and_a_resume_change_no_bit(name: str) -> None:
     alone = engine_of(settings(name))
@@ -132,6 +135,7 @@ def test_neighbours_and_a_resume_change_no_bit(name: str) -> None:
     assert bits(shared, 1) != bits(alone, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_slots_in_one_program_train_the_same_curves(name: str) -> None:
     """Without `reproducible: bits` one device call advances all slots: equal but for the last bits."""
@@ -147,6 +151,7 @@ def test_slots_in_one_program_train_the_same_curves(name: str) -> None:
         assert alone.evaluate(0)["loss"] == pytest.approx(together.evaluate(slot)["loss"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_new_rate_and_a_new_seed_compile_nothing() -> None:
     engine = engine_of(settings())
     for number in range(2):
@@ -167,6 +172,7 @@ def test_another_width_is_another_program() -> None:
         engine_of(settings(width=8)).admit(0, settings(width=16))
 
 
+@pytest.mark.slow
 def test_a_trial_that_diverges_is_frozen_and_its_neighbour_goes_on() -> None:
     engine = engine_of(settings(), slots=2)
     engine.admit(0, settings(rate=float("inf")))
@@ -242,6 +248,7 @@ def _nothing_found(params: Any) -> Any:
     return {"best": jnp.float32(jnp.inf)}
 
 
+@pytest.mark.slow
 def test_any_type_and_any_number_may_be_in_the_state(tmp_path: Path) -> None:
     """Files hold bfloat16 as its bits, and a number that is infinite from the start is no divergence."""
     trial = replace(settings(), program="tests.trainables.test_program:HalfPrecision")
@@ -262,6 +269,7 @@ def test_any_type_and_any_number_may_be_in_the_state(tmp_path: Path) -> None:
         engine.restore(0, trial, {**arrays, moment: arrays[moment].astype(np.float32)})
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

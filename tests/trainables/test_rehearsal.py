@@ -27,6 +27,7 @@ FAST = {"copy", "char_lm"}
 """One task of each kind of target; the tests of a task take steps on it too."""
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=[] if task in FAST else pytest.mark.slow) for task in sorted(SMALL)]
 )
@@ -34,6 +35,7 @@ def test_a_step_of_every_task(task: str) -> None:
     assert rehearsed(settings(task)) > 0
 
 
+@pytest.mark.slow
 def test_a_process_answers_for_each_settings_by_their_name() -> None:
     good, bad = settings("copy"), settings("copy")
     documents = {"good": asdict(good), "bad": {**asdict(bad), "task_options": {"dely": 3}}}

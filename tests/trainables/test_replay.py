@@ -53,6 +53,7 @@ def test_a_shared_program_is_repeated_at_its_recorded_sizes(
         )
 
 
+@pytest.mark.slow
 def test_an_evaluation_does_not_depend_on_the_sizes(tmp_path: Path) -> None:
     """An evaluation serves one slot at a time: one state has one score, to the last bit, in any engine."""
     trained = Engine(TRIAL, toy_data())
@@ -63,6 +64,7 @@ def test_an_evaluation_does_not_depend_on_the_sizes(tmp_path: Path) -> None:
     assert shared.evaluate(3) == trained.evaluate(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handed_on", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_report_after_an_attempt_that_stopped_is_repeated(tmp_path: Path, handed_on: bool) -> None:
     """The first attempt stopped at step 27; the next one, with other slots, reported steps 21 to 40.
@@ -95,6 +97,7 @@ def test_stretches_of_one_program_are_one() -> None:
     assert continued([]) == [[]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stretches", [[[Stretch(60, 1, 1)]], [[Stretch(7, 1, 1)], [Stretch(53, 2, 2)]]])
 def test_a_replay_that_diverges_inside_an_interval_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretches: Stretches

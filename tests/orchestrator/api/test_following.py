@@ -60,6 +60,7 @@ def driver(paths: Paths, request: pytest.FixtureRequest) -> Iterator[None]:
     assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", [False], indirect=True)
 def test_the_log_of_an_earlier_driver_is_not_shown_while_another_runs(paths: Paths, driver: None) -> None:
     """A driver in the foreground prints to its own terminal."""
@@ -68,6 +69,7 @@ def test_the_log_of_an_earlier_driver_is_not_shown_while_another_runs(paths: Pat
     assert part.note == "8 of 8 trials have ended"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", [True], indirect=True)
 def test_the_log_of_a_detached_driver_is_shown(paths: Paths, driver: None) -> None:
     printed: list[str] = []

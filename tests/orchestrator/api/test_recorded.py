@@ -42,6 +42,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return FILE.replace("TRAINABLE", KINDS[request.param])
 
 
+@pytest.mark.slow_after(2)
 def test_a_sweep_without_its_code_is_shown_reported_and_exported(tmp_path: Path, file: str) -> None:
     sessions = Sessions(tmp_path)
     specification = sessions.of(file)

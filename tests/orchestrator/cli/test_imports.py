@@ -43,6 +43,7 @@ def imported(commands: Sequence[str], modules: Sequence[str], folder: Path) -> l
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_verb_that_reads_a_ledger_imports_nothing_slow(tmp_path: Path) -> None:
     sweeps.filled(tmp_path / "mlruns")
     commands = ["list", "list --json", "status", "status --json", "queue", f"show {sweeps.SWEEP_ID}-0"]
@@ -84,6 +85,7 @@ ALSO = (
 """Packages that those of `VENDORS` import."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", MAY_IMPORT)
 def test_a_light_verb_imports_its_packages_alone(command: str, tmp_path: Path) -> None:
     """The process of `list` waits neither for the reading of files, nor for rich, nor for pydantic."""
@@ -119,6 +121,7 @@ def test_help_and_version_import_no_verb(tmp_path: Path) -> None:
     assert imported(commands, modules, tmp_path) == ["--version 0 |", "--help 0 |"]
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(
     ("line", "found", "unwanted"),
     [
@@ -184,6 +187,7 @@ def test_a_verb_of_a_remote_service_imports_only_the_client(
     assert imported(commands, [*SLOW, *LOCAL], tmp_path) == [f"{command} 4 |" for command in commands]
 
 
+@pytest.mark.slow
 def test_a_refused_file_imports_neither_the_ledger_nor_the_driver(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("task: nothing\n")
     unwanted = ["sqlalchemy", "fsspec", "orchestrator.driver.run", "orchestrator.report.summary"]

@@ -274,6 +274,7 @@ def test_a_running_sweep_keeps_its_lease_whatever_becomes_of_its_file(
         assert [record.id for record in ledger.sweeps()] == [known]
 
 
+@pytest.mark.slow
 def test_a_second_driver(folder: Path) -> None:
     """It exits before it has imported the modules that take seconds."""
     paths = _before(folder / "space.yaml")

@@ -101,6 +101,7 @@ def test_plain_and_ci_print_lines_on_a_terminal(
         assert "\x1b[2K" not in shown.text
 
 
+@pytest.mark.slow
 def test_a_view_draws_at_most_four_times_a_second(root: Path) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80, height=24, color_system=None)

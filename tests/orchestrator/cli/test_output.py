@@ -41,6 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(sweeps.filled(tmp_path_factory.mktemp("output") / "mlruns").root)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("words", [["list"], ["status", "--json"], ["list", "--help"]], ids=" ".join)
 @pytest.mark.parametrize(
     "unbuffered", ["", pytest.param("1", marks=pytest.mark.slow)], ids=["buffered", "unbuffered"]

@@ -91,6 +91,7 @@ def test_a_target_below_a_file_is_refused(root: Path, verb: str, capsys: pytest.
     assert line.startswith(str(root / "file"))
 
 
+@pytest.mark.slow
 def test_a_locale_without_the_characters_of_a_table_ends_no_command(root: Path) -> None:
     words = ["-m", "orchestrator.sweep", "compare", "retrieval", "--root", str(root)]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -91,6 +91,7 @@ def line_with(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError(f"the process has ended with {process.wait()}")
 
 
+@pytest.mark.slow
 def test_a_service_ends_with_0_while_its_supervision_and_a_request_are_busy(tmp_path: Path) -> None:
     def ask() -> None:
         connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=FOR_EVER)
@@ -107,6 +108,7 @@ def test_a_service_ends_with_0_while_its_supervision_and_a_request_are_busy(tmp_
         assert process.wait(PATIENCE) == Exit.COMPLETE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "code"), [([], Exit.COMPLETE), (["stop"], Exit.RESUMABLE)])
 def test_a_service_whose_main_thread_gets_no_processor_ends_with_its_code(
     tmp_path: Path, options: list[str], code: Exit
@@ -117,6 +119,7 @@ def test_a_service_whose_main_thread_gets_no_processor_ends_with_its_code(
         assert process.wait(PATIENCE) == code
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("options", "code"), [([], Exit.COMPLETE), (["stop"], Exit.RESUMABLE)])
 def test_a_second_signal_does_not_change_the_code(tmp_path: Path, options: list[str], code: Exit) -> None:
     with running(LATE, str(tmp_path), str(FOR_EVER), *options) as process:
@@ -169,6 +172,7 @@ def test_serve_prints_the_link_to_the_page_and_how_to_end_it(
         assert "sign-in" not in "".join(revoked), "a revoked account gets no link"
 
 
+@pytest.mark.slow
 def test_serve_prints_the_link_once_the_service_runs(tmp_path: Path) -> None:
     words = ["-m", "orchestrator.sweep", "serve", "--http", "0", "--root", str(tmp_path / "mlruns")]
     with subprocess.Popen([sys.executable, "-u", *words], stdout=subprocess.PIPE, text=True) as service:

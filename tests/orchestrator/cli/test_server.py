@@ -142,6 +142,7 @@ def test_the_documented_table_is_that_of_the_code() -> None:
     assert rows == answers
 
 
+@pytest.mark.slow_cases("replay", "validate")
 @pytest.mark.parametrize("verb", SAME)
 def test_a_verb_prints_the_same_on_both_sides(
     client: Client,
@@ -178,6 +179,7 @@ def _halves(text: str) -> tuple[str, str]:
     return there, local
 
 
+@pytest.mark.slow
 def test_the_other_verbs_act_on_the_service(
     client: Client, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

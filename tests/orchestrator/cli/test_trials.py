@@ -275,6 +275,7 @@ def test_a_log_keeps_its_lines_and_tabs(hostile: Paths, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == f"2026-11-21 12:00:00Z attempt 1: {SHOWN}\n\ttab\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_receives_no_order_but_rich_s_own(hostile: Paths) -> None:
     """Its own are colours, which end with an `m`; the hostile ones do other things."""
     received = _on_a_terminal("show", FAILED, "--root", str(hostile.root))
@@ -282,6 +283,7 @@ def test_a_terminal_receives_no_order_but_rich_s_own(hostile: Paths) -> None:
     assert not re.search(rb"\x1b(?!\[[\d;]*m)|\x07|\x08|\x7f|\xc2\x9b", received)
 
 
+@pytest.mark.slow
 def test_a_raw_log_goes_to_a_file_and_to_no_terminal(hostile: Paths, tmp_path: Path) -> None:
     words = ["logs", FAILED, "--raw", "--root", str(hostile.root)]
     done = subprocess.run(

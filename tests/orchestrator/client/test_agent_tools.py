@@ -61,6 +61,7 @@ def test_every_method_is_a_tool_or_for_people() -> None:
     assert not {*READING, *CHANGING} & FOR_PEOPLE
 
 
+@pytest.mark.slow
 def test_tools_are_described_and_have_schemas(client: Client) -> None:
     async def listed() -> list[Any]:
         async with mcp.Client(stdio("--root", str(client.workspace.paths.root))) as agent:
@@ -75,6 +76,7 @@ def test_tools_are_described_and_have_schemas(client: Client) -> None:
     assert tools["stop"].annotations.destructive_hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["root", "server"])
 def test_an_agent_validates_submits_reads_and_stops(client: Client, tmp_path: Path, place: str) -> None:
     """A repeated submission with the same idempotency key adds nothing."""
@@ -114,6 +116,7 @@ def test_an_agent_validates_submits_reads_and_stops(client: Client, tmp_path: Pa
     assert json.loads(results[4].content[0].text) == trials  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_refused_call_has_the_four_parts_of_the_http_api(client: Client) -> None:
     (result,) = answers(stdio("--root", str(client.workspace.paths.root)), ("stop", {"sweep": "unknown"}))
     assert result.is_error
@@ -122,6 +125,7 @@ def test_a_refused_call_has_the_four_parts_of_the_http_api(client: Client) -> No
     assert {"where", "must", "got", "remedy"} <= result.structured_content.keys()
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("user", "refused"), [("vera", True), ("bob", True), ("ada", False), ("grace", False)]
 )

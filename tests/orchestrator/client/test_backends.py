@@ -280,6 +280,7 @@ def plain(answer: Any) -> Any:
     return answer
 
 
+@pytest.mark.slow_cases("replay")
 @pytest.mark.parametrize("method", READ)
 def test_both_backends_answer_the_same(client: Client, method: str) -> None:
     local, remote = backends(client)
@@ -356,6 +357,7 @@ def test_hours_have_the_prices_of_a_file(client: Client, tmp_path: Path) -> None
         assert row.cost == pytest.approx(0.04)
 
 
+@pytest.mark.slow
 def test_a_validated_file_gives_the_same_plan(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(FILE)
@@ -364,6 +366,7 @@ def test_a_validated_file_gives_the_same_plan(client: Client, tmp_path: Path) ->
     assert remote.lines[0].endswith(": valid")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("place", [0, 1], ids=["local", "http"])
 def test_a_submission_answers_with_the_warnings_of_validate(place: int, tmp_path: Path) -> None:
     """The file repeats a sweep that runs; with a key, the repeated request has the answer of the first."""
@@ -387,6 +390,7 @@ def test_a_submission_answers_with_the_warnings_of_validate(place: int, tmp_path
         assert list(other.warnings) == []
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("place", [0, 1], ids=["local", "http"])
 def test_changes_answer_the_same_types(place: int, tmp_path: Path) -> None:
     """The answers differ in names of hosts and tokens only, so each is compared with its own effect."""
@@ -437,6 +441,7 @@ def refusal(call: Callable[[], Any]) -> Refusal:
     return refused.value
 
 
+@pytest.mark.slow_cases("replay")
 @pytest.mark.parametrize("method", REFUSED)
 def test_both_backends_refuse_with_the_same_class_and_sentence(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -484,6 +489,7 @@ def test_a_wrong_token_is_refused(client: Client, method: str) -> None:
     assert type(refusal(getattr(stranger, method))) in {NotSignedIn, TooManyRequests}
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("method", sorted(WITHOUT_ARGUMENTS - {"notices"} | {"status", "quota"}))
 def test_an_unreadable_ledger_is_the_same_error_on_both_backends(tmp_path: Path, method: str) -> None:
     """`Damaged` and not `NoServer`: the service answers, and running the command again does not help.
@@ -499,6 +505,7 @@ def test_an_unreadable_ledger_is_the_same_error_on_both_backends(tmp_path: Path,
     assert str(errors[0]) == str(errors[1])
 
 
+@pytest.mark.slow
 def test_a_quota_and_a_queued_sweep_are_the_same_errors_on_both_backends(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(FILE)
     with server.served(tmp_path / "mlruns") as client:

@@ -37,6 +37,7 @@ def connect(client: Client, user: str = "ada") -> Backend:
     return Sweep.connect(client.address, token=client.tokens[user])
 
 
+@pytest.mark.slow
 def test_a_file_is_submitted_once_for_a_key(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(FILE)
@@ -62,6 +63,7 @@ def test_a_sweep_is_stopped_and_resumed(client: Client) -> None:
         connect(client, "bob").stop(QUEUED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["local", "http"])
 def test_the_newest_sweep_is_not_archived(client: Client, place: str) -> None:
     backend = connect(client) if place == "http" else LocalBackend(client.workspace.paths.root)
@@ -167,6 +169,7 @@ def test_a_refusal_keeps_its_four_parts(client: Client) -> None:
         connect(client).status("nothing")
 
 
+@pytest.mark.slow
 def test_all_mistakes_of_a_file_reach_the_client(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(FILE.replace("interval: 10", "interval: -3").replace("random: {seed", "randon: {seed"))
@@ -265,6 +268,7 @@ OTHER_ANSWERS = {
 }
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", OTHER_ANSWERS)
 def test_an_answer_that_is_none_of_a_service_is_a_refusal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another program has its port, a network asks for a password first, or the connection breaks."""

@@ -683,6 +683,7 @@ def test_no_remedy_leads_in_a_circle(tmp_path: Path, case: str) -> None:
     raise AssertionError(told)
 
 
+@pytest.mark.slow
 def test_mistakes_of_code_are_told_with_those_of_the_file(tmp_path: Path) -> None:
     """The code is read, not run, and nothing of what trials need is imported."""
     (tmp_path / "train.py").write_text("def train(): 1 / 0")

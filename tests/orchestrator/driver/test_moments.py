@@ -20,6 +20,7 @@ def _warm(tmp_path_factory: pytest.TempPathFactory) -> None:
     warm(tmp_path_factory.mktemp("moments") / "warm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
     [pytest.param(seed, marks=pytest.mark.slow if seed >= FAST_SEEDS else ()) for seed in range(SEEDS)],

@@ -168,6 +168,7 @@ def validated(file: Path, capsys: pytest.CaptureFixture[str], *options: str) -> 
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     set_to = ("training.steps=600", "resources.concurrent=1", "budget.hours=1")
     printed = validated(file, capsys, *(word for setting in set_to for word in ("--set", setting)))
@@ -176,6 +177,7 @@ def test_the_cost_is_that_of_the_same_program(file: Path, capsys: pytest.Capture
     assert "warning" not in printed
 
 
+@pytest.mark.slow
 def test_a_sampler_that_cannot_use_stopped_trials_gives_a_warning(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     assert ended(OUTSIDE.replace("60", "0"), "SIGHUP") == (Exit.RESUMABLE, "")
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_driver_does_not_catch_a_signal_that_is_ignored(name: str) -> None:
     """As SIGINT in a job that a script has put into the background, and SIGHUP under `nohup`."""

@@ -45,6 +45,7 @@ def test_another_error_of_a_file_is_not_hidden() -> None:
         raise PermissionError(errno.EACCES, "not yours")
 
 
+@pytest.mark.slow
 def test_a_driver_that_searches_has_not_imported_what_draws_its_report() -> None:
     """Plotly and SciPy's functions are an eighth of a driver's memory, while its trials run for days."""
     late = "{'plotly', 'scipy.special'}"

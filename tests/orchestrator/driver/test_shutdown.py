@@ -98,6 +98,7 @@ with shutdown.Shutdown() as leaving:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_driver_that_is_blocked_ends_in_time(tmp_path: Path, name: str) -> None:
     """A Python handler would not run while SQLite waits for a lock."""
@@ -146,6 +147,7 @@ with shutdown.Shutdown() as leaving:
 """
 
 
+@pytest.mark.slow
 def test_the_last_steps_of_a_driver_share_their_time() -> None:
     """Seven that block for ever delay it by a second, not by seven."""
     driver = start(LAST_STEPS_BLOCK, str(GRACE_OF_TEST))
@@ -179,6 +181,7 @@ with Shutdown() as shutdown:
 """
 
 
+@pytest.mark.slow_after(1)
 def test_a_driver_ends_within_seconds_of_losing_its_lease(ledger: Ledger, url: str) -> None:
     """It ends although its main thread is blocked, and it writes nothing more."""
     create_sweep(ledger)
@@ -189,6 +192,7 @@ def test_a_driver_ends_within_seconds_of_losing_its_lease(ledger: Ledger, url: s
     assert seconds < LOST_SECONDS
 
 
+@pytest.mark.slow
 def test_a_driver_that_was_suspended_ends_within_seconds_of_waking(ledger: Ledger, url: str) -> None:
     """While it was suspended another driver took over and may have finished the sweep."""
     create_sweep(ledger)

@@ -89,6 +89,7 @@ def test_the_vocabulary_is_that_of_encoded_data_where_there_is_any(tmp_path: Pat
     assert sweep.networks()[0].cost.parameters - before == 8 * (encoded.vocabulary - published.vocabulary)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [[], pytest.param(["--json"], marks=pytest.mark.slow)])
 def test_validate_shows_the_sizes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]

@@ -161,6 +161,7 @@ def test_a_dry_run_of_a_measured_function_looks_it_up(tmp_path: Path) -> None:
         list(dry_run(measuring(tmp_path, MEASURE.replace(":doubled", ":tripled")), tmp_path))
 
 
+@pytest.mark.slow
 def test_running_an_experiment_imports_no_jax() -> None:
     """JAX in the process of a driver would take memory of the GPU that its trials use."""
     code = "import sys; import orchestrator.cli.experiments; print({'jax', 'flax', 'ray'} & set(sys.modules))"

@@ -112,6 +112,7 @@ def test_uncorrected_bounds_of_a_family_would_be_confirmed_too_often() -> None:
     assert errors(within <= LEVEL) > 0.2
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("draw", [unimodal, skewed, bimodal])
 @pytest.mark.parametrize("examples", [100, 400])
 def test_the_luck_of_test_examples_seldom_confirms(draw: Draw, examples: int) -> None:

@@ -56,6 +56,7 @@ def test_the_folder_holds_everything_that_the_ledger_knows(
     assert not list((folder / "code").rglob("*.pyc"))
 
 
+@pytest.mark.slow
 def test_the_script_uses_the_exported_code(root: Path) -> None:
     """`--help` imports everything that training needs, from the folder only, in any working directory."""
     folder, _ = _exported(root)

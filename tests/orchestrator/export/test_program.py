@@ -93,6 +93,7 @@ def test_a_program_is_trained_again_by_its_recorded_sizes(
     assert "differs: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_an_evaluation_needs_no_record_of_sizes(trained: Sessions) -> None:
     """The checkpoint of a trial that shared a program has the recorded scores in an engine of one slot."""
     for record in trials(trained):

@@ -123,6 +123,7 @@ def test_a_quota_that_changes_while_a_driver_charges_its_owner_stays_changed(
     assert owner.charged_at is not None, "the driver has charged it, too"
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("length", [240, 700])
 def test_gpu_hours_count_to_the_second_however_short_a_sweep_is(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, length: int

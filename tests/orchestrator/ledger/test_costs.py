@@ -300,6 +300,7 @@ def test_other_writers_do_not_wait_for_a_verification(
     thread.join()
 
 
+@pytest.mark.slow
 def test_reading_the_reports_of_a_resumed_sweep_costs_little_more_than_selecting_them(ledger: Ledger) -> None:
     """In CPU time of this thread, the least of several tries: other load does not count."""
     write, trial = writer(ledger), trial_record(0, total_steps=10**9)

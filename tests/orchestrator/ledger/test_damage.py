@@ -86,6 +86,7 @@ def _cut(content: bytearray, at: int, draws: random.Random) -> None:
 DAMAGES: tuple[Callable[[bytearray, int, random.Random], None], ...] = (_flip, _zero, _cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["orderly", "killed"])
 def test_any_damage_is_detected_or_harmless(tmp_path: Path, end: str) -> None:
     """Damage to one file is harmless, or is detected and repaired from the other files.
@@ -361,6 +362,7 @@ def test_a_backup_is_not_replaced_once_that_is_refused(held: Ledger, tmp_path: P
     assert (tmp_path / LOG).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_driver_leaves_a_long_backup_to_another_process(long_backup: Ledger, tmp_path: Path) -> None:
     before = (tmp_path / LOG).stat().st_size
     assert examine(long_backup, SWEEP_ID, ()).is_long
@@ -393,6 +395,7 @@ def test_a_state_with_a_damaged_part_is_not_recovered(
         recover(sqlite_url)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("step", ["write", "flush", "rename", "end"])
 def test_a_process_can_be_killed_while_it_rewrites_a_backup(
     held: Ledger, sqlite_url: str, tmp_path: Path, step: str

@@ -56,6 +56,7 @@ def _proceed(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
+@pytest.mark.slow_after(1)
 def test_one_of_five_drivers_drives(ledger: Ledger, url: str) -> None:
     """Of five drivers that start together one drives, and the others name it within 3 s."""
     drivers = [_drive(url) for _ in range(5)]
@@ -203,6 +204,7 @@ def test_a_driver_on_another_machine_holds_its_lease_until_it_expires(postgres_u
     ledger.close()
 
 
+@pytest.mark.slow
 def test_the_lease_of_a_lost_machine_is_waited_for(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +233,7 @@ def test_the_lease_of_a_lost_machine_is_waited_for(
     other.close()
 
 
+@pytest.mark.slow_after(1)
 def test_a_lease_is_renewed_until_it_is_lost(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease is renewed while it is held; a driver whose number was raised by another one notices it."""
     monkeypatch.setattr("orchestrator.ledger.lease_backends.LIFE_SECONDS", 1.0)

@@ -62,6 +62,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow_after(1)
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(value=-0.0, params={"a": -0.0, "b": 8, "c": 8.0, "d": True, "e": 2**53 + 1, "f": "1e3"})
 @example(value=5e-324, params={"a": 5e-324, "b": -(2**63), "c": 0.1 + 0.2})

@@ -52,6 +52,7 @@ for number in itertools.count(len(ledger.trials(SWEEP_ID))):
 WRITERS = 8
 
 
+@pytest.mark.slow
 def test_eight_first_starts_and_many_writers(url: str) -> None:
     """Eight processes, each with its own sweep, create the tables once and lose no write."""
     many = 200 if url.startswith("sqlite") else 50
@@ -129,6 +130,7 @@ def test_a_writer_waits_for_a_lock(sqlite_url: str, monkeypatch: pytest.MonkeyPa
     assert ledger.sweep(SWEEP_ID) == sweep_record()
 
 
+@pytest.mark.slow
 def test_an_endless_lock_is_refused(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait is bounded, and the refusal says what to do."""
     monkeypatch.setattr(connect, "BUSY_SECONDS", 0.1)
@@ -168,6 +170,7 @@ def test_a_restarted_server_costs_nothing(postgres_server: Server, postgres_url:
     ledger.close()
 
 
+@pytest.mark.slow
 def test_the_holder_of_a_lease_is_read_once_the_server_answers_again(
     postgres_server: Server, postgres_url: str
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_process_that_has_the_replaced_file_open_reads_the_rebuilt_one(
     assert {sweep.id for sweep in ledger.sweeps()} == {SWEEP_ID, "another"}
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", KEPT)
 def test_a_recovery_waits_for_a_change_that_waits_for_the_database(
     ledger: Ledger, sqlite_url: str, kind: str
@@ -115,6 +116,7 @@ def test_a_recovery_waits_for_a_change_that_waits_for_the_database(
     _require(sqlite_url, read)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("kind", KEPT)
 def test_a_recovery_waits_between_a_commit_and_the_backup_of_its_row(
     ledger: Ledger, sqlite_url: str, kind: str

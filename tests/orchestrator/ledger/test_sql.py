@@ -173,6 +173,7 @@ def test_a_hostile_query_is_refused(filled: Ledger, name: str) -> None:
     assert rows(filled, "SELECT * FROM trials") == before
 
 
+@pytest.mark.slow_after(5)
 @pytest.mark.parametrize(
     "query",
     [

@@ -146,6 +146,7 @@ def joins(address: str, **token: str) -> int:
     return subprocess.run(command, env={**ours, **token}, capture_output=True, check=False).returncode
 
 
+@pytest.mark.slow
 @needs_root
 def test_another_account_neither_reads_nor_joins_a_ray_nor_publishes_an_address(
     folder: Path, tmp_path: Path
@@ -173,6 +174,7 @@ def test_another_account_neither_reads_nor_joins_a_ray_nor_publishes_an_address(
     driver.leave()
 
 
+@pytest.mark.slow
 def test_a_head_starts_no_worker_before_one_is_needed(folder: Path) -> None:
     """By default Ray starts one for each processor when the first driver connects, and trials use none."""
     code = """
@@ -197,6 +199,7 @@ with cluster.connected(Hardware(cpus=2, gpus=0)):
     assert [line for line in started if "ray::IDLE" in line or "default_worker" in line] == []
 
 
+@pytest.mark.slow
 def test_every_head_has_a_token_of_its_own(folder: Path) -> None:
     """Also in one process, which joins one head after the other."""
     code = """
@@ -263,6 +266,7 @@ def test_a_head_that_nice_has_started_comes_after_other_sessions(folder: Path) -
     driver.leave()
 
 
+@pytest.mark.slow
 def test_a_killed_keeper_or_head_is_replaced(folder: Path) -> None:
     first = Driver()
     pid = first.head()
@@ -288,6 +292,7 @@ def test_a_driver_that_leaves_replaces_a_killed_keeper(folder: Path) -> None:
     wait_for(lambda: not processes(folder))
 
 
+@pytest.mark.slow
 def test_a_keeper_that_is_asked_to_end_leaves_no_head_behind(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +308,7 @@ def test_a_keeper_that_is_asked_to_end_leaves_no_head_behind(
     assert running(folder) is None
 
 
+@pytest.mark.slow
 def test_a_driver_killed_while_ray_starts_leaves_nothing(folder: Path) -> None:
     driver = Driver()
     wait_for(lambda: Head.read(folder) is not None)
@@ -348,6 +354,7 @@ def test_another_version_is_refused_while_a_driver_uses_ray_and_replaces_it_afte
     assert joining.shared_ray() is None
 
 
+@pytest.mark.slow
 def test_ray_ends_on_request_although_its_keeper_holds_the_lock_for_a_moment(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,7 @@ def texts_with_figures(found: History) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_a_published_figure_stands_only_beside_a_run_of_its_data_and_size() -> None:
     for text in texts_with_figures(history([0.6, 0.62, 0.64], **COMPARABLE)).values():
         assert "0.899" in text

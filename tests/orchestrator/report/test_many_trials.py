@@ -42,6 +42,7 @@ def test_few_trials_are_all_drawn() -> None:
     assert tuple(style.drawn(history)) == tuple(history.search())
 
 
+@pytest.mark.slow
 def test_the_page_lists_a_thousand_trials_and_the_file_all(history: History, tmp_path: Path) -> None:
     files = report_files.write_history(history, tmp_path)
     page = files.html.read_text()

@@ -71,6 +71,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_beside_it(ledger: Ledger
     assert [path.name for path in folder.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_the_causes_of_failures_have_the_last_lines_of_a_log(tmp_path: Path) -> None:
     history = sweeps.history()
     (failed,) = [trial for trial in history.trials if trial.state == "FAILED"]

@@ -93,6 +93,7 @@ def test_equal_methods_seldom_differ_and_unequal_ones_do(kind: str) -> None:
     assert found >= 0.95 * RESAMPLES
 
 
+@pytest.mark.slow
 def test_claims_need_more_trials_for_smaller_differences() -> None:
     rng = np.random.default_rng(2)
     values = {name: rng.normal(size=64) for name in ("a", "b")}
@@ -139,6 +140,7 @@ def test_a_failed_trial_counts_as_spent_and_as_the_worst() -> None:
     assert curve.median[-1] == pytest.approx(0.8)
 
 
+@pytest.mark.slow
 def test_a_comparison_shows_curves_trials_and_claims(tmp_path: object) -> None:
     rng = np.random.default_rng(3)
     histories = [_random(name, rng.normal(0.5, 0.1, 32).tolist()) for name in ("one", "two")]

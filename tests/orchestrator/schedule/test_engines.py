@@ -316,6 +316,7 @@ print(first.engine == second.engine, *(node == here for node in engines.nodes().
 """
 
 
+@pytest.mark.slow
 def test_an_engine_that_waits_for_another_node_is_replaced_once_the_hold_is_over(
     with_one_device: Run,
 ) -> None:
@@ -530,6 +531,7 @@ print(free(), ray.get(exists.remote(pid)))
 """
 
 
+@pytest.mark.slow
 def test_an_idle_engine_is_gone_before_a_command_runs_on_its_device(with_one_device: Run) -> None:
     """The command asks Ray for a GPU, which waits for no other reason."""
     assert with_one_device(COMMAND) == ["0 False"]
@@ -816,6 +818,7 @@ wait(lambda: free() == 1)
 """
 
 
+@pytest.mark.slow
 def test_calls_of_an_earlier_loan_do_not_reach_the_sweep_that_has_the_engine_now(
     with_one_device: Run,
 ) -> None:

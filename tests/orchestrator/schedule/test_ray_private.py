@@ -66,6 +66,7 @@ def test_this_is_the_ray_that_was_checked() -> None:
     assert ray.__version__ == ray_private.CHECKED_VERSION
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_real_cluster_answers_as_expected(temporary: Path) -> None:
     """Its driver prints only one line of JSON, although it has received one of Ray's log messages."""

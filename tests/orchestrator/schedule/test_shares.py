@@ -360,6 +360,7 @@ def test_an_attempt_that_waits_under_other_holds_is_taken_back_and_waits_on(
     assert use.renewed_at - use.pending_since < 5.0, "another attempt waits for itself"
 
 
+@pytest.mark.slow
 def test_while_the_ledger_is_away_nothing_starts_or_leaves_and_no_request_is_changed(
     tmp_path: Path, postgres_server: postgres.Server, postgres_url: str
 ) -> None:

@@ -32,6 +32,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_worker_has_one_driver_at_a_time_and_keeps_nothing_of_it(temporary: Path) -> None:
     """The Ray is that which all tests of this process share."""

@@ -313,6 +313,7 @@ print("where:", mlflow.active_run().info.run_id, mlflow.get_artifact_uri())
 """
 
 
+@pytest.mark.slow
 def test_metrics_that_a_script_logs_with_mlflow_are_its_reports(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +364,7 @@ print("listed:", [one.path for one in client.list_artifacts(run)])
 """
 
 
+@pytest.mark.slow
 def test_artifacts_and_models_come_with_the_next_report(runs: Runs) -> None:
     assigned = runs.command(KEEPS, steps=3, interval=1, metrics={"source": "mlflow"})
     all_of_them = runs.all(replace(assigned, observed=("val/loss",)))
@@ -383,6 +385,7 @@ def test_artifacts_and_models_come_with_the_next_report(runs: Runs) -> None:
     assert f"listed: {names}" in runs.log
 
 
+@pytest.mark.slow
 def test_artifacts_after_the_last_report_of_a_failed_attempt_are_left_to_the_next_one(runs: Runs) -> None:
     text = """
     import os, time
@@ -420,6 +423,7 @@ client.set_terminated(created.info.run_id)
 """
 
 
+@pytest.mark.slow
 def test_runs_that_a_script_creates_are_the_run_of_its_trial(runs: Runs) -> None:
     """The logger of Lightning creates one, for example."""
     assigned = runs.command(OWN_RUN, steps=4, interval=2, metrics={"source": "mlflow"})
@@ -429,6 +433,7 @@ def test_runs_that_a_script_creates_are_the_run_of_its_trial(runs: Runs) -> None
     assert tags == {"kind": "own", "a": "1"}
 
 
+@pytest.mark.slow
 def test_the_first_value_of_a_step_counts_and_a_repeated_one_is_logged(runs: Runs) -> None:
     """Without `step=`, MLflow logs everything at step 0."""
     text = """

@@ -126,6 +126,7 @@ def test_the_first_node_reports_and_all_get_its_answer(runs: Runs) -> None:
     assert "attempt 1: node 1: rank 1 at 2" in log
 
 
+@pytest.mark.slow
 def test_a_node_that_is_taken_away_interrupts_all_and_its_worker_begins_no_other_attempt(runs: Runs) -> None:
     runs.leaves = True
     *_, interrupted = runs.all(runs.assigned(dies_at=3))
@@ -137,6 +138,7 @@ def test_a_node_that_is_taken_away_interrupts_all_and_its_worker_begins_no_other
     assert not runs.own.loses_node
 
 
+@pytest.mark.slow
 def test_the_failure_of_one_node_ends_all_and_the_attempt_resumes_on_all(runs: Runs) -> None:
     first, failed = runs.all(runs.assigned(dies_at=2))
     assert (failed.failure, failed.done) == ("error", True)

@@ -508,6 +508,7 @@ def test_the_environment_describes_the_process_of_the_script(
     assert f"HAS {runs.folder} {runs.folder} None None None None None None" in runs.log
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(
     "name", ["trainables.py", "orchestrator.py", "sweep_client.py", "sweep_client/__init__.py", "yaml.py"]
 )
@@ -1080,6 +1081,7 @@ def test_advice_about_memory_is_about_the_memory_that_is_full(
     assert ("resources.memory" in refusal) is (told == "Raise resources.memory")
 
 
+@pytest.mark.slow_after(1)
 def test_a_limit_of_memory_ends_everything(runs: Runs, bounded_by: str) -> None:
     work = "hoard.append(bytearray(20 << 20)); time.sleep(0.01)"
     last = runs.all(runs.command(DEAF.replace("WORK", work), memory=300 << 20))[-1]
@@ -1088,6 +1090,7 @@ def test_a_limit_of_memory_ends_everything(runs: Runs, bounded_by: str) -> None:
     assert ended(runs)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("limit", "work", "cause", "message"),
     [
@@ -1116,6 +1119,7 @@ def test_a_limit_ends_everything(
     assert ended(runs)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_a_limit_holds_although_another_process_has_the_output(
@@ -1156,6 +1160,7 @@ def test_a_limit_holds_although_another_process_has_the_output(
     os.close(given[0])
 
 
+@pytest.mark.slow
 def test_memory_that_forks_share_is_counted_once(runs: Runs, bounded_by: str) -> None:
     text = """
     import os, time
@@ -1448,6 +1453,7 @@ def test_a_line_that_does_not_end_is_refused(runs: Runs, monkeypatch: pytest.Mon
     assert "a line must be shorter than 1000 bytes" in str(last.message)
 
 
+@pytest.mark.slow
 def test_an_output_without_lines_or_end_fills_neither_memory_nor_disk(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1468,6 +1474,7 @@ def test_an_output_without_lines_or_end_fills_neither_memory_nor_disk(
     assert any("has printed more than 10000 bytes; the rest is left out" in line for line in lines)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("sign", ["SIGKILL", "SIGSTOP"])
 def test_nothing_outlives_an_attempt_whose_keeper_is_attacked(
     runs: Runs, monkeypatch: pytest.MonkeyPatch, sign: str
@@ -1652,6 +1659,7 @@ def test_work_after_the_last_report_is_done(runs: Runs, monkeypatch: pytest.Monk
     assert "ended after its last report with exit code 1: RuntimeError: the upload has failed" in runs.log
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("minutes", "in_log"),
     [
@@ -1973,6 +1981,7 @@ def test_what_the_client_is_given_is_sent_with_all_its_digits(runs: Runs) -> Non
     assert "got 'val/loss': 9007199254740993" in str(last.message)
 
 
+@pytest.mark.slow
 def test_a_metric_may_be_an_array_of_one_number(runs: Runs) -> None:
     """NumPy and JAX have arrays without axes; one of several numbers is refused with the metric's name."""
     text = """

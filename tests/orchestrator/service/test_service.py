@@ -195,6 +195,7 @@ def test_a_poison_submission_is_parked_with_its_cause_until_it_is_released(deplo
     wait_for(lambda: len(deployment.started()) == 6)
 
 
+@pytest.mark.slow
 @either
 def test_a_stopped_sweep_is_not_started_again_until_it_is_submitted_again(deployment: Deployment) -> None:
     service = deployment.serve()
@@ -233,6 +234,7 @@ def test_a_paused_sweep_stays_paused_over_a_restart_of_the_service(deployment: D
     assert deployment.submission().code == Exit.COMPLETE
 
 
+@pytest.mark.slow
 @only_sqlite
 def test_an_idle_driver_makes_room_for_a_normal_sweep_and_goes_on_after_it(deployment: Deployment) -> None:
     """The service runs one driver at once; neither sweep is charged with a crash or a try."""
@@ -253,6 +255,7 @@ def test_an_idle_driver_makes_room_for_a_normal_sweep_and_goes_on_after_it(deplo
     assert len(deployment.started("idle-1")) == 2
 
 
+@pytest.mark.slow
 @either
 def test_a_second_service_names_the_first_and_leaves(deployment: Deployment) -> None:
     first = deployment.serve()

@@ -152,6 +152,7 @@ def costs(folder: Path, prepare: Prepare, act: Callable[[Sweep], object]) -> lis
     return found
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("prepare", [with_running, with_past, with_mlflow_runs])
 def test_a_launch_costs_the_same_after_many_attempts(tmp_path: Path, prepare: Prepare) -> None:
     (few, small), (many, large) = costs(tmp_path, prepare, lambda sweep: launched(sweep.session))
@@ -191,6 +192,7 @@ def reporting(sessions: Sessions) -> Callable[[int], None]:
     return report
 
 
+@pytest.mark.slow
 def test_a_report_makes_two_round_trips_to_a_server(
     tmp_path: Path, postgres_server: Server, postgres_url: str
 ) -> None:

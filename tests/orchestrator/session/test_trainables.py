@@ -117,6 +117,7 @@ def curves(sessions: Sessions, sweep: str) -> dict[tuple[str, int], float]:
     return {(one.trial_key, one.step): one.metrics["val/loss"] for one in sessions.ledger.reports(sweep)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
 def test_the_next_driver_goes_on_where_a_killed_one_was(
     kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory
@@ -199,6 +200,7 @@ def test_the_last_checkpoint_stays_in_the_store_when_a_sweep_is_resumed_under_an
     assert "attempt 3: started at step 6 on" in log
 
 
+@pytest.mark.slow
 def test_the_ten_lines_of_the_page(sessions: Sessions) -> None:
     """The script and the file of docs/trainables.md as they stand: a trial is killed, and goes on."""
     page = PAGE.read_text()
@@ -251,6 +253,7 @@ def test_a_script_that_was_not_written_for_this(
     assert re.findall(r"attempt 2: epoch (\d)", log) == list("45678")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "command", pytest.param("program", marks=pytest.mark.slow)])
 def test_everything_that_a_network_has(
     kind: str, sessions: Sessions, code: Path, tmp_path_factory: pytest.TempPathFactory

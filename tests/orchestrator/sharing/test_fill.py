@@ -45,6 +45,7 @@ def _wanting(world: World, shares: dict[str, Share]) -> list[PoolClaim]:
     return [claim for claim in world.claims if shares[claim.sweep].trials < claim.want]
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize("block", range(8))
 def test_same_shares_as_the_slow_and_obvious_way(block: int) -> None:
     for seed in range(250 * block, 250 * (block + 1)):
@@ -222,6 +223,7 @@ def test_a_quota_of_gpu_hours_that_is_spent_leaves_no_share_of_a_device() -> Non
     assert (shares["a"].trials, shares["b"].trials) == (0, 4)
 
 
+@pytest.mark.slow
 def test_shares_of_a_large_pool_are_computed_in_a_fraction_of_the_obvious_way() -> None:
     """300 sweeps of 40 owners on 1,024 GPUs."""
     nodes = [PoolNode(f"n{k:03}", 96 * UNIT, 8) for k in range(128)]

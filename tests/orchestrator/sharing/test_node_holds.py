@@ -427,6 +427,7 @@ def fragmented(seed: int, cores: list[int], lasts: float | None) -> Cluster:
     return cluster
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 10_000),
     cores=st.lists(st.sampled_from([2, 2, 4]), min_size=2, max_size=5),
@@ -491,6 +492,7 @@ def test_without_a_hold_it_waits_for_ever() -> None:
     assert not whole.running
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_several_large_trials_get_nodes_in_turn(seed: int) -> None:
     """A part of the nodes is held at once, and each sweep in turn."""

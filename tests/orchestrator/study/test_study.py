@@ -231,6 +231,7 @@ def test_no_setting_is_tried_twice(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert Run(sweep(name, space, **options), ahead=2).go(100) == tried
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", ["random", "tpe", "grid"])
 def test_relations_hold_for_every_trial(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.orchestrator.study.sweeps.objective", lambda params: float(params["a"]))

@@ -61,6 +61,7 @@ def test_a_database_that_mlflow_has_left_half_made_is_replaced(tmp_path: Path) -
     assert [each.name for each in connect(uri).search_experiments()] == ["Default"]
 
 
+@pytest.mark.slow
 def test_a_database_of_something_else_is_never_replaced(tmp_path: Path) -> None:
     """Such as the ledger, whose address was given for that of MLflow by mistake."""
     file = tmp_path / "sweeps.db"

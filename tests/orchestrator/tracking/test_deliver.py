@@ -40,6 +40,7 @@ def watch(client: MlflowClient, run_id: str, seconds: float) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_next_process_continues_the_series(client: MlflowClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.1")
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLES_BEFORE_LOGGING", "1")

@@ -199,6 +199,7 @@ def test_a_run_that_a_person_nests_under_the_sweep_is_left_alone(
     assert "my own" in runs_of(destination)
 
 
+@pytest.mark.slow
 def test_a_run_that_mlflow_has_lost_is_created_again(sink: MlflowSink, destination: Destination) -> None:
     batch = whole_sweep()
     deliver(destination, batch, sink)
@@ -256,6 +257,7 @@ def _rename_and_delete_experiment(client: MlflowClient, runs: dict[str, Run]) ->
     _delete_experiment(client, runs)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("change", "noted"),
     [

@@ -60,6 +60,7 @@ def model_event(stored: checkpoint.Saved, number: int, value: float, at_ms: int 
     return events.model(key, NAME, record, "# A card", {**FACTS, "value": value}, at_ms)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_registered_once(stored: checkpoint.Saved, destination: Destination) -> None:
     """Applied twice, by two writers, it gives one version with one set of files; the better is champion."""
     first, second = model_event(stored, 1, 0.5), model_event(stored, 2, 0.4, at_ms=2)

@@ -103,6 +103,7 @@ def source(destination: Destination) -> str:
     return str(version.source).removeprefix("file://")
 
 
+@pytest.mark.slow
 def test_a_model_answers_as_the_trained_program_to_the_last_bit(
     champion: Any, folder: Path, trained: tuple[CheckpointRecord, float]
 ) -> None:

@@ -71,6 +71,7 @@ def ended() -> Iterator[None]:
         process.kill()
 
 
+@pytest.mark.slow
 def test_the_process_ends_once_it_is_idle_or_alone_without_its_service(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
@@ -97,6 +98,7 @@ def test_two_drivers_share_a_process(roots: list[Paths]) -> None:
     assert [points_by_run(paths.tracking_uri) for paths in roots] == [EVERYTHING, EVERYTHING]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "is_shared"), [(signal.SIGKILL, True), (signal.SIGSTOP, False)])
 def test_everything_arrives_once_although_the_process_is_killed_or_hangs(
     roots: list[Paths], number: signal.Signals, is_shared: bool
@@ -113,6 +115,7 @@ def test_everything_arrives_once_although_the_process_is_killed_or_hangs(
     assert points_by_run(roots[0].tracking_uri) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_a_driver_goes_on_without_its_service_and_its_process(
     roots: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +134,7 @@ def test_a_driver_goes_on_without_its_service_and_its_process(
     assert points_by_run(roots[0].tracking_uri) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_an_error_ends_one_connection_alone(roots: list[Paths], caplog: pytest.LogCaptureFixture) -> None:
     (roots[1].root / "mlflow.db").write_bytes(b"no database" * 1000)
     with shared_delivery(roots[0]), shipping(roots[0]) as shipper, shipping(roots[1]) as failing:
@@ -140,6 +144,7 @@ def test_an_error_ends_one_connection_alone(roots: list[Paths], caplog: pytest.L
         assert len(processes()) == 1
 
 
+@pytest.mark.slow
 def test_a_driver_with_other_code_starts_a_process_of_its_own(
     roots: list[Paths], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +155,7 @@ def test_a_driver_with_other_code_starts_a_process_of_its_own(
         assert own.is_running()
 
 
+@pytest.mark.slow
 def test_another_service_takes_over_once_the_first_one_has_ended(roots: list[Paths]) -> None:
     with ExitStack() as first, shared_delivery(roots[0]):
         first.enter_context(shared_delivery(roots[0]))
@@ -159,6 +165,7 @@ def test_another_service_takes_over_once_the_first_one_has_ended(roots: list[Pat
             assert shipper.drain(120.0) == 0
 
 
+@pytest.mark.slow
 def test_a_process_that_makes_progress_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch of a busy machine may take longer than the longest silence."""
     code = (

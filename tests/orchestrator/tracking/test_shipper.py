@@ -179,6 +179,7 @@ def _copy(source: Path, target: Path) -> None:
         old.backup(new)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("lost", ["everything", "the newest points", "an end"])
 def test_an_mlflow_that_was_emptied_or_restored_gets_everything_again(
     lease: Lease, tmp_path: Path, new_mlflow: NewDatabase, caplog: pytest.LogCaptureFixture, lost: str
@@ -229,6 +230,7 @@ def test_a_hung_child_is_replaced(shipper: Shipper, lease: Lease, tmp_path: Path
     assert _stored(tmp_path) == {**EVERYTHING, "0003": 67}
 
 
+@pytest.mark.slow
 def test_undelivered_events_wait_for_the_next_driver(
     lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +275,7 @@ def test_a_shipper_whose_lease_is_lost_delivers_nothing(
     assert _stored(tmp_path) == EVERYTHING
 
 
+@pytest.mark.slow
 def test_a_child_does_not_outlive_a_killed_driver(ledger_url: str, tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
@@ -324,6 +327,7 @@ def test_closing_without_starting_is_harmless(shipper: Shipper) -> None:
     shipper.close()
 
 
+@pytest.mark.slow
 def test_events_that_are_written_after_the_last_look_are_counted(
     shipper: Shipper, lease: Lease, tmp_path: Path
 ) -> None:
@@ -458,6 +462,7 @@ class Stranger(Taker):
         return {"created": {}, "refused": [], "lost": 0, **self._named}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("sweep_id", "batch"), [("another-sweep", 0), (sweeps.SWEEP_ID, 2)])
 def test_the_answer_to_another_batch_marks_nothing_as_delivered(
     lease: Lease, tmp_path: Path, caplog: pytest.LogCaptureFixture, sweep_id: str, batch: int
@@ -470,6 +475,7 @@ def test_the_answer_to_another_batch_marks_nothing_as_delivered(
     assert "the delivering process must answer" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_drain_ends_in_time_while_the_server_of_the_ledger_does_not_answer(
     postgres_server: postgres.Server, tmp_path: Path
 ) -> None:
@@ -497,6 +503,7 @@ def _note(lease: Lease, target: str, text: str, tag: str) -> None:
     change_note(lease.writer.ledger, sweeps.SWEEP_ID, target, NoteChange(text, [tag]), asked)
 
 
+@pytest.mark.slow
 def test_notes_are_descriptions_and_tags_of_runs_also_after_another_start(
     lease: Lease, shipper: Shipper, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_mlflow_runs_without_jobs_pickles_or_telemetry() -> None:
     assert settings["MLFLOW_DISABLE_TELEMETRY"] == "true"
 
 
+@pytest.mark.slow
 def test_stop_ends_the_whole_group_even_if_it_ignores_the_signal() -> None:
     script = "trap '' TERM; sleep 60 & sleep 60 & wait; wait; sleep 60"
     server = subprocess.Popen(["sh", "-c", script], start_new_session=True)
@@ -85,6 +86,7 @@ def test_stop_ends_the_whole_group_even_if_it_ignores_the_signal() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_stop_ends_workers_that_a_dead_server_left() -> None:
     server = subprocess.Popen(["sh", "-c", "sleep 60 & exec sleep 60"], start_new_session=True)
     while not psutil.Process(server.pid).children():

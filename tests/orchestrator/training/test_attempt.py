@@ -84,6 +84,7 @@ def test_an_attempt_that_was_given_a_gpu_is_not_trained_without_it(
     assert "has a share of a GPU, but JAX found none" in outcome.message
 
 
+@pytest.mark.slow
 def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assign: Assign) -> None:
     """Two attempts that train the same interval write two folders, whose arrays are equal."""
     first = saved(advance(engine, assign("a", 1)))
@@ -93,6 +94,7 @@ def test_a_checkpoint_names_its_attempt_and_its_content(engine: OwnEngine, assig
     assert Path(second.path).name == f"step-000000010-2-{second.digest[:12]}"
 
 
+@pytest.mark.slow
 def test_an_attempt_that_was_asked_to_stop_before_it_began_trains_nothing(
     engine: OwnEngine, assign: Assign
 ) -> None:
@@ -105,6 +107,7 @@ def test_an_attempt_that_was_asked_to_stop_before_it_began_trains_nothing(
     assert advance(engine, trial).step == INTERVAL, "the next one begins"
 
 
+@pytest.mark.slow
 def test_the_first_report_of_a_trial_has_the_sizes_of_its_network(engine: OwnEngine, assign: Assign) -> None:
     """Of the trial and not of the attempt: a resumed curve is the same as one in a piece."""
     first = advance(engine, assign("a", 1))
@@ -118,6 +121,7 @@ def test_the_first_report_of_a_trial_has_the_sizes_of_its_network(engine: OwnEng
     assert not any(name.startswith(SIZE) for name in resumed.metrics)
 
 
+@pytest.mark.slow
 def test_a_report_covers_its_whole_interval_if_attempts_had_to_stop_in_it(tmp_path: Path) -> None:
     """Two attempts stop inside the second interval; what the third reports has the bits of one in a piece."""
     engine = cache_of_process().engine(assignment(tmp_path, 0).settings, str(tmp_path / "data"))
@@ -152,6 +156,7 @@ def curve(outcome: Outcome) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_the_same_state_has_the_same_digest(engine: OwnEngine, assign: Assign) -> None:
     """A manifest holds no times."""
     first = saved(advance(engine, assign("a", 1)))
@@ -160,6 +165,7 @@ def test_the_same_state_has_the_same_digest(engine: OwnEngine, assign: Assign) -
     assert again.digest == first.digest
 
 
+@pytest.mark.slow
 def test_a_checkpoint_names_every_kind_of_device_that_has_trained_it(
     engine: OwnEngine, tmp_path: Path
 ) -> None:
@@ -176,6 +182,7 @@ def test_a_checkpoint_names_every_kind_of_device_that_has_trained_it(
     assert (facts["device"], facts["devices"]) == ("cpu", ["gpu", "cpu"])
 
 
+@pytest.mark.slow
 def test_a_machine_resumes_what_is_recorded_not_what_it_left_there_itself(
     engine: OwnEngine, assign: Assign
 ) -> None:
@@ -200,6 +207,7 @@ def test_a_worker_that_was_given_up_does_not_replace_a_recorded_checkpoint(
     assert advance(engine, assign("b", 3, resume=recorded)).step == 20
 
 
+@pytest.mark.slow
 def test_a_long_interval_gives_signs_of_life_and_trains_the_same(
     engine: OwnEngine, assign: Assign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,6 +241,7 @@ def test_a_stop_between_two_signs_of_life_saves_what_was_trained(
     assert advance(engine, assign("a", 2, resume=saved(outcome))).step == 10
 
 
+@pytest.mark.slow
 def test_an_upload_leaves_files_that_are_being_written_and_those_of_later_attempts(
     engine: OwnEngine, assign: Assign, tmp_path: Path
 ) -> None:
@@ -249,6 +258,7 @@ def test_an_upload_leaves_files_that_are_being_written_and_those_of_later_attemp
     assert {path.name for path in folder.iterdir()} == {own, "step-000000005-2-0123456789ab", ".stage"}
 
 
+@pytest.mark.slow
 def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     engine: OwnEngine, assign: Assign, tmp_path: Path
 ) -> None:
@@ -266,6 +276,7 @@ def test_the_test_evaluation_refuses_the_weights_of_another_writer(
     assert (answer["digest"], answer["split"], answer["step"]) == (other.digest, "test", 20)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_trial_is_neither_resumed_nor_evaluated(
     engine: OwnEngine, assign: Assign, tmp_path: Path
 ) -> None:
@@ -283,6 +294,7 @@ def test_a_checkpoint_of_another_trial_is_neither_resumed_nor_evaluated(
     assert evaluate(foreign.path, foreign.digest, *words, trial="s-9")["step"] == 10
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_step_is_not_resumed(engine: OwnEngine, assign: Assign) -> None:
     first = saved(advance(engine, assign("a", 1)))
     engine.release()
@@ -314,6 +326,7 @@ def test_further_test_splits_are_evaluated_with_test(engine: OwnEngine, tmp_path
     assert set(evaluate(*words, "validation", cache)["metrics"]) == {"loss", "accuracy"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False], ids=["shared store", "local folder"])
 def test_a_missing_folder_of_a_trial_is_a_lost_store_and_no_damage(
     engine: OwnEngine, tmp_path: Path, shared: bool

@@ -78,6 +78,7 @@ def test_neighbours_of_one_folder_are_not_those_of_another(tmp_path: Path) -> No
     assert [width(cache, one) for one in (first, second, first)] == [4, 16, 4]
 
 
+@pytest.mark.slow
 def test_a_program_is_evaluated_after_its_folder_was_moved(tmp_path: Path) -> None:
     settings = written(tmp_path / "before", 4)
     engine = OwnEngine()

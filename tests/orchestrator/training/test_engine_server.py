@@ -145,6 +145,7 @@ def test_an_errand_has_the_data_of_the_last_attempt_and_frees_what_is_left(
     assert [outcome.step for outcome in life(server, next_one)] == [10, 20, 30]
 
 
+@pytest.mark.slow
 def test_a_stop_request_saves_the_trials_that_it_names_between_two_calls(
     folder: Path, server: EngineServer, stops: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_stop_request_saves_the_trials_that_it_names_between_two_calls(
     server.release(trials[2].attempt_id)
 
 
+@pytest.mark.slow
 def test_a_stop_request_is_heeded_between_two_reports(
     folder: Path, server: EngineServer, stops: set[str]
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_stop_request_is_heeded_between_two_reports(
     assert server._table.empty
 
 
+@pytest.mark.slow
 def test_an_engine_of_one_trial_heeds_a_stop_request_too(folder: Path, stops: set[str]) -> None:
     sweep = SWEEPS[2]
     own, trial = OwnEngine(), assignment(folder, 15, trial_key=f"{sweep}-15")
@@ -208,6 +211,7 @@ def test_a_trial_that_was_asked_to_stop_before_it_began_gets_no_slot(
     assert not Path(trial.checkpoints).exists()
 
 
+@pytest.mark.slow
 def test_a_dead_workers_slot_goes_to_the_next_attempt_of_its_trial(
     folder: Path, server: EngineServer
 ) -> None:
@@ -231,6 +235,7 @@ def test_a_failure_of_one_trial_is_its_own(folder: Path, server: EngineServer) -
     assert [outcome.step for outcome in outcomes["s-31"]] == [10, 20, 30]
 
 
+@pytest.mark.slow
 def test_a_call_that_raises_fails_its_own_trial_alone(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +257,7 @@ def test_a_call_that_raises_fails_its_own_trial_alone(
     assert server._table.empty
 
 
+@pytest.mark.slow
 def test_a_suspect_is_trained_alone_until_its_first_report(folder: Path, server: EngineServer) -> None:
     """Its worker is notified first; a neighbour in a slot waits with signs of life; then both continue."""
     rounds: list[set[str]] = []
@@ -283,6 +289,7 @@ def test_a_suspect_is_trained_alone_until_its_first_report(folder: Path, server:
     assert server._table.empty
 
 
+@pytest.mark.slow
 def test_a_call_for_several_that_raises_is_charged_to_none_of_them(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +315,7 @@ def queued(server: EngineServer, folder: Path, sweep: str) -> tuple[Assignment, 
     return seated, other
 
 
+@pytest.mark.slow
 def test_a_queued_trial_is_answered_as_soon_as_a_stop_is_requested(
     folder: Path, server: EngineServer, stops: set[str]
 ) -> None:
@@ -321,6 +329,7 @@ def test_a_queued_trial_is_answered_as_soon_as_a_stop_is_requested(
     server.release(seated.attempt_id)
 
 
+@pytest.mark.slow
 def test_a_queued_trial_gives_a_sign_of_life_and_then_gets_its_slot(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +351,7 @@ def test_a_queued_trial_gives_a_sign_of_life_and_then_gets_its_slot(
     server.release(other.attempt_id)
 
 
+@pytest.mark.slow
 def test_a_trial_gives_signs_of_life_as_long_as_its_engine_trains(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -373,6 +383,7 @@ def test_a_trial_gives_signs_of_life_as_long_as_its_engine_trains(
     server.release(trial.attempt_id)
 
 
+@pytest.mark.slow
 def test_an_engine_is_gone_before_the_next_one_is_constructed(
     folder: Path, server: EngineServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +405,7 @@ def test_an_engine_is_gone_before_the_next_one_is_constructed(
     assert living == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_full_disk_fails_one_trial_and_leaves_the_engine(folder: Path, server: EngineServer) -> None:
     """Its log cannot hold the traceback, and its neighbour goes on."""
     outcomes = together(server, [assignment(folder, 100, log="/dev/full"), assignment(folder, 101)])
@@ -424,6 +436,7 @@ def test_a_closed_server_refuses_what_comes_late(tmp_path: Path) -> None:
         server.run_errand(lambda cache: cache)
 
 
+@pytest.mark.slow
 def test_a_server_leaves_its_program_to_the_next_one(tmp_path: Path) -> None:
     """The second one compiles nothing, and its trial has the metrics of a new process."""
     cache, data = EngineCache(), str(tmp_path / "data")

@@ -12,6 +12,7 @@ from orchestrator.schedule.environment import of_workers
 from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, script_threads, worker_environment
 
 
+@pytest.mark.slow
 def test_a_stop_request_comes_and_goes_for_its_attempts_alone_and_a_signal_stays() -> None:
     """Without a reachable head no request is seen; after SIGTERM the process still runs."""
     done = subprocess.run(

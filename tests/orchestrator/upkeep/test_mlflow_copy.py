@@ -76,6 +76,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 def test_a_complete_mlflow_agrees(delivered: Paths) -> None:
     assert findings(delivered) == []
 
@@ -144,6 +145,7 @@ def test_what_killed_workers_have_left_is_listed_and_no_finding(
     assert maintenance.check(root=delivered.root).leftovers == {}
 
 
+@pytest.mark.slow
 def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     content = b"no database" * 1000
     for part in delivered.root.glob("mlflow.db*"):
@@ -157,6 +159,7 @@ def test_a_damaged_database_is_put_aside_and_restored(delivered: Paths) -> None:
     assert findings(delivered) == []
 
 
+@pytest.mark.slow
 def test_runs_that_an_older_database_lacks_are_delivered_again(delivered: Paths) -> None:
     """Somebody has restored a copy from before the last trial, and before the end of the one before it."""
     file = delivered.root / "mlflow.db"
@@ -182,6 +185,7 @@ def test_mlflow_takes_the_events_of_a_ledger_that_was_rebuilt(delivered: Paths) 
     assert findings(delivered) == []
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_added_to_a_database_that_has_lost_points(delivered: Paths) -> None:
     """The points are made again from the reports, each at the time that it had."""
     damage, _ = DAMAGE["a point lost"]

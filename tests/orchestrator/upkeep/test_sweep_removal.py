@@ -193,6 +193,7 @@ def test_a_running_sweep_is_neither_archived_nor_deleted(paths: Paths) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("paths", "moment"),
     [
@@ -232,6 +233,7 @@ def test_a_collection_that_was_killed_leaves_nothing_after_the_next_one(
     assert not has_backup(parse(paths.ledger_url)), "a recovery does not bring it back"
 
 
+@pytest.mark.slow
 def test_a_removal_leaves_what_others_have_deleted_and_registered(paths: Paths) -> None:
     """What somebody has deleted in MLflow can still be restored; versions of other runs stay."""
     client = MlflowClient(paths.tracking_uri)

@@ -44,6 +44,7 @@ def test_what_is_no_file_has_no_lines(tmp_path: Path) -> None:
         assert list(lines_of(tmp_path / name)) == []
 
 
+@pytest.mark.slow
 def test_a_long_log_is_not_held_in_memory(tmp_path: Path) -> None:
     """Nor is a line that never ends."""
     line = b"2026-11-28 12:00:00Z attempt 1: step 3: val/loss 0.333333, echo 0.5\n"

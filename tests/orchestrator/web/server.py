@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from orchestrator.api import user_admin
 from orchestrator.api.workspace import Workspace
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.people import users
+from orchestrator.ledger.people.audit import COMMAND_LINE
 from orchestrator.ledger.queue import submissions
 from orchestrator.ledger.queue.submissions import SubmissionRequest
 from orchestrator.web.server import Listening, serving
@@ -165,8 +166,8 @@ def served(root: Path, **listening: Any) -> Iterator[Client]:
             f"UPDATE submission SET state = 'ENDED' WHERE sweep_id = '{sweeps.SWEEP_ID}'"
         )
         connection.commit()
+    tokens = {name: users.add_user(ledger, name, role, COMMAND_LINE)[1] for name, role in ROLES.items()}
     ledger.close()
-    tokens = {name: user_admin.add(name, role, root=root)[1] for name, role in ROLES.items()}
     workspace = Workspace.at(root, root.parent / "data")
     with serving(workspace, Listening(0, **listening)) as address:
         yield Client(address, workspace, tokens)

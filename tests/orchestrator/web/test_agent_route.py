@@ -57,6 +57,7 @@ def test_the_tools_are_those_over_standard_input_but_files_are_texts(client: Cli
     assert not paths, "no tool reads or writes a file of the server"
 
 
+@pytest.mark.slow
 def test_an_agent_validates_submits_reads_and_stops(client: Client) -> None:
     """A repeated submission with the same idempotency key adds nothing."""
     submit = ("submit", {"name": "small", "text": FILE, "key": "monday"})
@@ -85,6 +86,7 @@ def test_an_agent_validates_submits_reads_and_stops(client: Client) -> None:
     assert {(entry["actor"], entry["action"]) for entry in audit[:2]} == {("ada", "submit"), ("ada", "stop")}
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("user", "refused"), [("vera", True), ("bob", True), ("ada", False), ("grace", False)]
 )
@@ -102,6 +104,7 @@ def test_a_tool_has_the_role_of_the_user(client: Client, user: str, refused: boo
         assert parts["error"] == "NotAllowed"
 
 
+@pytest.mark.slow
 def test_calls_at_once_have_the_role_of_their_own_user(client: Client) -> None:
     """More calls than threads: each gets an answer, and none the rights of another."""
 

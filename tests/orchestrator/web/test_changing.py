@@ -127,6 +127,7 @@ def test_a_refused_extension_uses_up_no_key(client: Client) -> None:
     assert client.send("POST", path, "ada", body={"trials": 9}, headers=headers).status == 202
 
 
+@pytest.mark.slow
 def test_a_submission_withdraws_no_request_to_stop(client: Client) -> None:
     first = submit(client).document["id"]
     with client.workspace.ledger() as ledger:
@@ -149,6 +150,7 @@ def test_a_quota_of_somebody_whom_nothing_knows_is_refused(client: Client) -> No
     assert client.get("/quotas/vera")["share"] == 1.0, "a user without a sweep"
 
 
+@pytest.mark.slow
 def test_a_key_in_work_is_a_conflict_until_its_process_is_taken_as_lost(client: Client) -> None:
     digest = digest_of("submit", Submit(name="small", text=FILE))
     with client.workspace.ledger() as ledger:
@@ -166,11 +168,13 @@ def test_a_key_in_work_is_a_conflict_until_its_process_is_taken_as_lost(client: 
         idempotency.complete(connection, begun, {})
 
 
+@pytest.mark.slow
 def test_a_refusal_uses_up_no_key(client: Client) -> None:
     assert submit(client, key="k", text="task: nothing\n").status == 422
     assert submit(client, key="k").status == 202
 
 
+@pytest.mark.slow
 def test_a_key_is_forgotten_after_a_day(client: Client) -> None:
     first = submit(client, key="k", new=True)
     change_row(client, f"UPDATE request_key SET at = at - {idempotency.KEPT_SECONDS + 1}")
@@ -215,6 +219,7 @@ def test_every_route_that_changes_something_is_tested_for_its_audit_entry() -> N
     assert changing == {name.split()[0] for name in CHANGES} | UNRECORDED
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", CHANGES)
 def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(client: Client, name: str) -> None:
     """A failure while the entry is written undoes the change; the next request makes both."""
@@ -248,6 +253,7 @@ def test_no_change_without_its_audit_entry_and_no_entry_without_its_change(clien
     assert after != before
 
 
+@pytest.mark.slow
 def test_a_refused_change_leaves_no_entry(client: Client) -> None:
     before = rows(client)
     assert client.send("POST", f"/api/v1/sweeps/{QUEUED}/retry", "ada").status == 409
@@ -263,6 +269,7 @@ def test_a_member_does_not_take_over_the_sweep_of_another(client: Client) -> Non
     assert submission(client, first.document["id"]).owner == "ada"
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("body", "where"),
     [
@@ -283,6 +290,7 @@ def test_what_a_submission_may_not_ask_for(reader: Client, body: dict[str, objec
     assert where in answer.document["where"]
 
 
+@pytest.mark.slow
 def test_submissions_are_limited(client: Client) -> None:
     """Submissions and retries share one token bucket, which is refilled by the clock of the server."""
     now = [0.0]
@@ -495,6 +503,7 @@ def test_only_an_admin_grants_urgency(client: Client) -> None:
     assert client.send("PATCH", path, "grace", body={"priority_class": "urgent"}).status == 200
 
 
+@pytest.mark.slow
 def test_a_submission_over_the_quota_of_sweeps_is_a_conflict(client: Client) -> None:
     body = {"sweeps": 1}
     assert client.send("PATCH", "/api/v1/quotas/ada", "grace", body=body).status == 200

@@ -80,6 +80,7 @@ def test_a_connection_without_a_request_is_closed(limited: str) -> None:
         assert _seconds_until_closed(_connected(limited, stack)) < 3 * LIMITS.head_seconds
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("before", "slow"),
     [
@@ -119,6 +120,7 @@ def test_a_late_request_is_told_so(limited: str) -> None:
         assert connection.recv(65_536).startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_is_not_waited_for(limited: str) -> None:
     """The answer is larger than the buffers of the system."""
     request = b"GET /assets/page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -113,6 +113,7 @@ def test_a_page_of_many_trials_takes_as_many_statements_as_one_of_few(
     assert (taken(1), taken(MORE)) == ((1, 1), (1, MORE))
 
 
+@pytest.mark.slow
 def test_the_status_of_a_settled_sweep_is_read_again_after_a_change_only(
     client: Client, whole_rows: list[str]
 ) -> None:

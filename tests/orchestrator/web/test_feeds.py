@@ -277,6 +277,7 @@ def test_a_stream_of_too_many_sweeps_is_refused(client: Client) -> None:
     assert client.send("GET", f"/api/v1/events?{chosen}", "vera").status == 422
 
 
+@pytest.mark.slow
 def test_a_service_with_an_open_stream_ends_at_once(tmp_path: Path) -> None:
     """An event stream never ends by itself; uvicorn would wait for it without limit."""
     root = sweeps.filled(tmp_path / "mlruns").root

@@ -115,12 +115,16 @@ def _check(answer: Answer, request: Any) -> None:
         assert answer.document["detail"], request
 
 
+@pytest.mark.slow_cases("replay-10")  # each request starts a process that imports for seconds
+@pytest.mark.parametrize("examples", [10, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_a_malformed_request_is_answered_with_a_sentence(client: Client, route: APIRoute) -> None:
+def test_a_malformed_request_is_answered_with_a_sentence(
+    client: Client, route: APIRoute, examples: int
+) -> None:
     [method] = route.methods
 
     @settings(
-        max_examples=4 if route.name in SLOW else 40,
+        max_examples=examples // 10 if route.name in SLOW else examples,
         deadline=None,
         derandomize=True,
         database=None,

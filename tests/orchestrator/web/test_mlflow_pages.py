@@ -145,6 +145,7 @@ def test_another_site_changes_nothing(owner: Owner, origin: str | None) -> None:
     )
 
 
+@pytest.mark.slow_after(6)
 @pytest.mark.parametrize(
     "path",
     [

@@ -72,12 +72,14 @@ def sent(client: Client, user: str, text: str) -> Answer:
     return client.send("POST", "/api/v1/sweeps", user, body={"name": "small", "text": text})
 
 
+@pytest.mark.slow
 def test_a_member_may_learn_from_the_sweep_of_another(client: Client) -> None:
     assert client.send("GET", f"/api/v1/sweeps/{sweeps.SWEEP_ID}/trials", "bob").status == 200
     answer = sent(client, "bob", f"{LEARNS}warm_start: [{sweeps.SWEEP_ID}]\n")
     assert answer.status == 202, answer.body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("user", ["bob", "grace"])
 def test_a_sweep_to_learn_from_that_does_not_exist_is_refused(client: Client, user: str) -> None:
     answer = sent(client, user, f"{LEARNS}warm_start: [retrieval-laptop-00000000]\n")

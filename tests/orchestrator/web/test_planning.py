@@ -34,6 +34,7 @@ def test_the_example_is_valid_and_says_what_would_run(reader: Client) -> None:
     assert plan["networks"][0]["parameters"] > 0
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("text", "where"),
     [
@@ -55,6 +56,7 @@ def test_a_refusal_has_four_parts_and_a_class(reader: Client, text: str, where: 
 TWICE_WRONG = FILE.replace("interval: 10", "interval: -3").replace("random: {seed: 0}", "randon: {seed: 0}")
 
 
+@pytest.mark.slow
 def test_all_mistakes_of_a_file_are_told_at_once(reader: Client, client: Client) -> None:
     body = {"name": "small", "text": TWICE_WRONG}
     answer = reader.send("POST", "/api/v1/validate", "ada", body=body)
@@ -78,6 +80,7 @@ ALIASES = "a: &a [1]\n" + "".join(
 """Ten levels of ten aliases each: 10^9 numbers, once they are written out."""
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("text", "where", "must"),
     [
@@ -100,6 +103,7 @@ def test_a_small_file_that_asks_for_much_is_refused(reader: Client, text: str, w
     assert must in refusal["must"]
 
 
+@pytest.mark.slow
 def test_a_grid_of_many_combinations_is_valid_and_lists_none(reader: Client) -> None:
     """At most as many of 10^12 combinations or 10^9 seeds are made as the budget has trials."""
     choices = ", ".join(f"{value / 2000:g}" for value in range(1, 1001))
@@ -120,6 +124,7 @@ NETWORKS = FILE.replace(SEARCH, f"{SEARCH[:-1]}, d_state: {{choice: {list(range(
 """Its 40 networks take more than a second of a processor to count."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("limits", "text", "sizes"),
     [
@@ -173,6 +178,7 @@ json.dump({"document": {}, "plan": None}, sys.stdout)
 """A check that is slow for the files of Bob."""
 
 
+@pytest.mark.slow
 def test_slow_files_of_one_member_do_not_hold_up_another(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_state_works_once_in_its_browser_and_in_time(browser: Browser, issuer:
     assert (late.status, late.document["where"]) == (401, "state")
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -305,6 +306,7 @@ def test_a_name_belongs_to_one_account(browser: Browser, issuer: Issuer) -> None
         assert browser.sign_on(issuer, sub="3", preferred_username=name, groups=["lab"]).status in {401, 422}
 
 
+@pytest.mark.slow
 def test_a_revoked_user_does_not_sign_on_again(browser: Browser, issuer: Issuer) -> None:
     first = browser.sign_on(issuer, **PERSON)
     assert browser.client.send("DELETE", "/api/v1/users/ada", "grace").status == 200

@@ -78,6 +78,7 @@ def test_the_process_of_a_query_imports_little(client: Client) -> None:
     assert own <= OWN, "see what it imports, and whether a query needs it"
 
 
+@pytest.mark.slow
 def test_a_query_without_memory_or_time_ends(client: Client) -> None:
     """The process of the query ends, and the service answers the next one."""
     state = AppState(client.workspace, check_limits=CheckLimits(cpu_seconds=2, memory_bytes=300 * 1024**2))

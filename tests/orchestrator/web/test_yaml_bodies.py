@@ -43,6 +43,7 @@ def test_a_file_in_yaml_is_the_same_submission_as_in_json(client: Client) -> Non
     assert (again.status, again.document) == (202, first.document)
 
 
+@pytest.mark.slow
 def test_a_file_in_yaml_is_checked_like_one_in_json(reader: Client) -> None:
     valid = send(reader, "/validate", {"name": "small"})
     body = {"name": "small", "text": FILE}

@@ -152,6 +152,7 @@ def _open(root: Path, answers: multiprocessing.Queue[int]) -> None:
     answers.put(int(cache(root, _slow_build).arrays(["a"])[0][0]))
 
 
+@pytest.mark.slow
 def test_two_processes_share_one_build(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     answers: multiprocessing.Queue[int] = context.Queue()
@@ -191,6 +192,7 @@ def test_a_fingerprint_of_a_file_follows_its_content(tmp_path: Path) -> None:
     assert fingerprint([file]) != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("last", "code"), [("load()", 1), ("if __name__ == '__main__':\n    load()", 0)])
 def test_script_without_main(tmp_path: Path, last: str, code: int) -> None:
     """A script that loads at its top level ends with a reason instead of waiting for itself."""

@@ -117,6 +117,7 @@ def test_rows_carry_the_states_of_the_whole_text(engine: Engine) -> None:
     assert not np.allclose(carried[-1][~begun], last[~begun], rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_an_epoch_and_a_text_begin_with_the_initial_state(engine: Engine) -> None:
     """At the end of an epoch no segment goes on; in the next one the memory is that of its own segments."""
     ended = trained(engine, still(), EPOCH)
@@ -135,6 +136,7 @@ def test_an_epoch_and_a_text_begin_with_the_initial_state(engine: Engine) -> Non
         np.testing.assert_allclose(actual[row], expected[row], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_trial_is_an_undisturbed_one_to_the_last_bit(engine: Engine) -> None:
     """Also in another slot beside another trial; without its states it would be another trial."""
     undisturbed = trained(engine, trial(3), 9)
@@ -172,6 +174,7 @@ def test_stacked_neighbours_change_no_bits() -> None:
         np.testing.assert_array_equal(array, found[1][name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_another_trials_states_are_not_read_on(engine: Engine) -> None:
     """A checkpoint of another seed, as population training hands on, stands elsewhere: rows begin anew."""
     given = trained(engine, still(3), 2)
@@ -240,6 +243,7 @@ def test_a_trained_first_state_is_trained_where_rows_begin() -> None:
     np.testing.assert_allclose(found[1], 0.9 * found[0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_another_trial_compiles_nothing(engine: Engine) -> None:
     """Other rates and another seed are numbers; validation and test share a program."""
     compiled = []

@@ -123,6 +123,7 @@ def test_fused_trials_equal_the_same_trials_alone(single: Engine, fused: Engine)
     assert len(curves[1]) == 5
 
 
+@pytest.mark.slow
 def test_slots_at_different_steps(fused: Engine) -> None:
     """Each slot trains its own number of steps, and an idle slot does not change."""
     with _trials(fused, {slot: toy_trial(slot) for slot in range(3)}):
@@ -236,6 +237,7 @@ def test_fallbacks_are_counted_in_both_directions(monkeypatch: pytest.MonkeyPatc
     assert other.solutions(0)["fallbacks/layer_0"] == 5 * 8 * 2
 
 
+@pytest.mark.slow
 def test_out_of_memory_halves_the_width(fused: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """If four slots do not fit into memory, two are trained at a time, with the same results."""
     engine = Engine(toy_trial(), toy_data(), slots=4, stacked=True)
@@ -380,6 +382,7 @@ def test_a_warm_up_in_epochs_is_that_share_of_the_steps(single: Engine) -> None:
     assert not seen
 
 
+@pytest.mark.slow
 def test_label_smoothing_compiles_nothing_and_is_not_evaluated(single: Engine) -> None:
     """Trials that smooth labels share a program; an evaluation and the loss of a report know nothing of it.
 
@@ -420,6 +423,7 @@ def test_accumulated_batches_make_one_step(single: Engine) -> None:
     assert halves.loss != whole.loss
 
 
+@pytest.mark.slow
 def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
     """If all batches have the same statistics, three batches of four equal one of twelve."""
     data, model = toy_data(), {"dropout": 0.0}
@@ -441,6 +445,7 @@ def test_accumulation_and_recomputation_equal_the_plain_step() -> None:
             np.testing.assert_allclose(parts[name], array, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 def test_batches_of_one_step_count_by_their_targets() -> None:
     """Sequences with a target at one to twelve of their steps: two batches of four equal one of eight."""
     rng, whole = np.random.default_rng(0), toy_data().train

@@ -43,6 +43,7 @@ S5_PROGRAM = {
 has the recurrent rate and no decay, `none` the recurrent rate and decay. All others are `regular`."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layer", "groups"), [(layer, groups) for layer, each in S5_PROGRAM.items() for groups in each]
 )

@@ -112,6 +112,7 @@ def test_equal_after_a_resume_under_another_number_of_slots(alone: Course) -> No
     course.assert_equal(alone)
 
 
+@pytest.mark.slow
 def test_equal_beside_a_neighbour_that_raises(alone: Course, monkeypatch: pytest.MonkeyPatch) -> None:
     """An exception in one slot's call is that slot's failure; its neighbours lose nothing."""
     course, engine = Course(), Engine(TRIAL, toy_data(), slots=2)

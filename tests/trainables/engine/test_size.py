@@ -40,6 +40,7 @@ def test_stops_when_doubling_gains_too_little(
     assert list(choice.rates) == measured == [2**power for power in range(tried)]
 
 
+@pytest.mark.slow
 def test_measures_a_real_engine(single: Engine) -> None:
     """The rate, in steps of all slots per second, is positive for one slot."""
     choice = choose_slots(toy_trial(), toy_data(), most=1, seconds=0.05)
@@ -50,6 +51,7 @@ def test_measures_a_real_engine(single: Engine) -> None:
     single.evict(0)
 
 
+@pytest.mark.slow
 def test_learning_rates_at_which_a_trial_diverges_are_no_obstacle() -> None:
     """A search may begin at any rate, and the speed of a step does not depend on it."""
     assert choose_slots(DIVERGING, toy_data(), most=1, seconds=0.05).rates[1] > 0

@@ -43,6 +43,7 @@ def test_rot_gated_counts_modulo_any_number() -> None:
     np.testing.assert_allclose(np.cos(angles - 2 * np.pi / 3 * np.cumsum(digits)), 1, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [True, False])
 def test_pd_ssm_multiplies_permutations(moves: bool) -> None:
     """Six states are the elements of S3, and each swap moves them as it multiplies; D alone cannot."""
@@ -84,6 +85,7 @@ def _followed(word: list[int], size: float) -> np.ndarray:
     return np.asarray(delta_rule(steps, jnp.eye(3), "sequential")[1])
 
 
+@pytest.mark.slow
 def test_a_delta_rule_with_negative_eigenvalues_swaps_two_of_three_things() -> None:
     """Steps of size 2 are reflections, which multiply as the swaps of S3 do; two of them are a cycle."""
     word = np.random.default_rng(0).integers(3, size=100).tolist()

@@ -108,6 +108,7 @@ def answers(form: int) -> dict[str, Any]:
     return jax.device_get(run(arrays))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", CASES)
 def test_two_segments_are_one_sequence(form: int) -> None:
     """Outputs, norms of hidden states and all gradients are those of the whole sequence.
@@ -130,6 +131,7 @@ def test_two_segments_are_one_sequence(form: int) -> None:
     assert all(other == first for other in others)
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize("name", bidirectional_names())
 def test_two_directions_carry_no_state(name: str) -> None:
     with pytest.raises(Refusal, match="must be causal"):

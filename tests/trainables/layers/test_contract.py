@@ -107,6 +107,7 @@ def test_reading_declarations_imports_no_jax() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(("name", "bidirectional"), WAYS)
 def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     """(L, D) -> (L, D); rows after the true end change no row before it."""
@@ -122,6 +123,7 @@ def test_shapes_and_padding(name: str, bidirectional: bool) -> None:
     assert apart(short, outputs[:TRUE]) < 3e-6
 
 
+@pytest.mark.slow_after(4)
 @pytest.mark.parametrize(("name", "bidirectional"), WAYS)
 def test_causality(name: str, bidirectional: bool) -> None:
     """One direction reads nothing ahead; two directions do, and both ends then matter everywhere."""
@@ -141,6 +143,7 @@ def test_parameters(name: str) -> None:
     assert built(name).undecayed <= parameters.keys() - built(name).recurrent
 
 
+@pytest.mark.slow_after(12)
 @pytest.mark.parametrize("name", BOTH_WAYS)
 def test_parameters_of_two_directions(name: str) -> None:
     """A second direction adds read-outs alone."""
@@ -155,6 +158,7 @@ def _parameters(name: str, bidirectional: bool) -> dict[str, Array]:
     return nnx.to_pure_dict(nnx.state(built(name, bidirectional), nnx.Param))
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_stepping(name: str) -> None:
     """One token at a time from a carried state equals the whole sequence, also in the norms of states.
@@ -219,6 +223,7 @@ def _small_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "AHEAD", 1)
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.usefixtures("_small_kernels")
 @pytest.mark.parametrize(("name", "algorithm"), WITH_ALGORITHMS)
 def test_algorithms_agree(name: str, algorithm: str) -> None:
@@ -230,6 +235,7 @@ def test_algorithms_agree(name: str, algorithm: str) -> None:
         assert apart(actual_gradients[path], value) < 1e-5, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_finite_gradients_of_long_sequences(name: str) -> None:
     """Nothing overflows in 16,384 steps, forward or back."""
@@ -241,6 +247,7 @@ def test_finite_gradients_of_long_sequences(name: str) -> None:
     assert np.isfinite(of_u).all()
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize("name", LONG)
 def test_slots_equal_a_loop(name: str) -> None:
     """Drawing and running several trials at once, their ranges traced, equals one after the other."""

@@ -32,6 +32,7 @@ def test_lstm() -> None:
     np.testing.assert_array_equal(p["b"].reshape(4, 16)[:, 0], [0, 1, 0, 0])
 
 
+@pytest.mark.slow
 def test_glorot() -> None:
     """Matrices have Glorot's variance; a transition with a power that grows is shrunk, another is not."""
     p = exact(build("tanh_rnn", d_model=100, d_state=300))

@@ -32,23 +32,27 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_loop(name: str, options: dict[str, Any]) -> None:
     """Outputs, norms of states and gradients equal those of a float64 loop, over more than one chunk."""
     check(name, getattr(gated_reference, name), **options)
 
 
+@pytest.mark.slow
 def test_pd_ssm() -> None:
     """The same of PD-SSM, whose one-hot columns have the gradient of their softmax."""
     check("pd_ssm", gated_reference.PDSSM())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signed", [False, True])
 def test_s6(signed: bool) -> None:
     """The same of Mamba's mixer."""
     check("s6", partial(gated_reference.s6, signed=signed), d_state=4, signed=signed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", [20, pytest.param(2048, marks=pytest.mark.slow)])
 def test_attention(context: int) -> None:
     """The same of attention, with a context shorter or longer than the sequence."""
@@ -65,12 +69,14 @@ DELTA: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "of_reference"), DELTA)
 def test_delta_rule(name: str, options: dict[str, Any], of_reference: dict[str, Any]) -> None:
     """The same of the delta rule, whose loop multiplies by 1 - beta k k^T; chunks are exact."""
     check(name, partial(gated_reference.delta_net, **of_reference), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["delta_net", "gated_delta_net", "delta_product"])
 def test_a_delta_rule_has_one_head_unless_a_file_names_more(name: str) -> None:
     """Any width will do then, and the rule is faster than its loop; see decision 10."""
@@ -90,6 +96,7 @@ def test_chunks_of_the_delta_rule_are_the_measured_ones(
     assert build("delta_product", householders=2).chunk_size == steps // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["rg_lru", *(pytest.param(n, marks=pytest.mark.slow) for n in ("min_gru", "rot_gated"))]
 )
@@ -168,6 +175,7 @@ def test_parameters_can_be_set_from_outside(name: str, options: dict[str, Any], 
     assert {path: value.shape for path, value in drawn.items()} == shapes
 
 
+@pytest.mark.slow
 def test_rot_gated_is_rotrnn_without_its_gates() -> None:
     """With W_theta, W_gamma and b_gamma at zero it is RotRNN but for rounding; heads have 5 channels."""
     sizes = {"d_state": 10, "heads": 2}
@@ -182,6 +190,7 @@ def test_rot_gated_is_rotrnn_without_its_gates() -> None:
     assert apart(states, expected_states) < 1e-6
 
 
+@pytest.mark.slow
 def test_rot_gated_keeps_the_norm_while_decays_ignore_the_input() -> None:
     """E ||x_t||^2 tends to one a head, with decays that differ and angles that vary, but W_gamma at zero."""
     layer = build("rot_gated", d_model=8, d_state=32, heads=8)
@@ -193,6 +202,7 @@ def test_rot_gated_keeps_the_norm_while_decays_ignore_the_input() -> None:
     np.testing.assert_allclose(power, 1, atol=0.12)
 
 
+@pytest.mark.slow
 def test_rot_gated_leaves_the_norm_where_decays_depend_on_the_input() -> None:
     """With W_gamma, xi_t and u_t are dependent: E ||x_t||^2 is not one, and is what float64 integrals say.
 
@@ -241,6 +251,7 @@ def _expected_power(p: dict[str, Any], steps: int) -> Any:
     return np.array(powers)
 
 
+@pytest.mark.slow
 def test_rot_gated_starts_as_documented() -> None:
     """A learned start has norm 1 a head and changes no other parameter; angles vary by one radian."""
     sizes = {"d_model": 64, "d_state": 512, "heads": 32}
@@ -259,6 +270,7 @@ def test_rot_gated_starts_as_documented() -> None:
     assert np.std(angles) == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.slow
 def test_rot_gated_steps_from_its_learned_start() -> None:
     """A step at a time from the learned state gives the outputs of the whole sequence."""
     layer, u = build("rot_gated", start="learned", d_state=10, heads=2), sequence(6)
@@ -273,6 +285,7 @@ def _starts(layer: Any) -> tuple[Any, Any]:
     return layer.initial_state(), jnp.zeros_like(layer.initial_state())
 
 
+@pytest.mark.slow
 def test_rot_gated_survives_any_input() -> None:
     """Decays that under- or overflow are 0 or 1; nothing is nan, nor are gradients."""
     layer = build("rot_gated")
@@ -284,10 +297,12 @@ def test_rot_gated_survives_any_input() -> None:
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.slow
 def test_min_gru_keeps_states_positive() -> None:
     assert float(jnp.min(build("min_gru").run(sequence(50))[1])) > 0
 
 
+@pytest.mark.slow
 def test_rg_lru_starts_with_slow_decays() -> None:
     """exp(-softplus(Lambda)) lies on the ring of `r_init`; a half-open gate decays by its fourth power."""
     slow = np.exp(-np.log1p(np.exp(exact(build("rg_lru", d_state=512, heads=8))["Lambda"])))

@@ -87,6 +87,7 @@ CASES: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options", "grow"), CASES)
 def test_padding_leaves_gradients_as_they_are(
     name: str, options: dict[str, Any], grow: Callable[[Any], None]
@@ -123,6 +124,7 @@ def test_padding_leaves_gradients_as_they_are(
     assert np.isfinite(outputs).all(), "what follows the layer multiplies its outputs too"
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("name", "options", "grow"), CASES)
 def test_the_cases_grow(name: str, options: dict[str, Any], grow: Callable[[Any], None]) -> None:
     """Without padding the states of as many steps do overflow: the test above tests something."""

@@ -78,6 +78,7 @@ def _layer(bidirectional: bool) -> FastWeights:
     return FastWeights(D, N, rngs=nnx.Rngs(0), bidirectional=bidirectional)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("length", [None, L, TRUE, 1])
 def test_the_reverse_direction_is_the_turned_sequence(length: int | None) -> None:
     """Outputs are the forward ones and those of the turned sequence, read by C_backward, turned back."""

@@ -32,6 +32,7 @@ def _eigenvalues(kind: str, p: dict[str, Floats]) -> np.ndarray:
     return np.concatenate([half, half.conj()])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("algorithm", ["sequential", "blocks"])
 @pytest.mark.parametrize("kind", ["unit", "standard", "hinge"])
 def test_system_a_channel(kind: str, algorithm: str) -> None:
@@ -46,6 +47,7 @@ def test_system_a_channel(kind: str, algorithm: str) -> None:
     assert apart(np.linalg.norm(hidden, axis=1), np.linalg.norm(states, axis=1)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sequential", "blocks"])
 @pytest.mark.parametrize("kind", ["unit", pytest.param("hinge", marks=pytest.mark.slow)])
 def test_random_projections(kind: str, algorithm: str) -> None:
@@ -80,6 +82,7 @@ def _gradients(
     return compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -101,6 +104,7 @@ def test_gradients_of_blocks(name: str, options: dict[str, Any]) -> None:
         assert apart(actual, expected) < 1e-5
 
 
+@pytest.mark.slow
 def test_blocks_form_no_states() -> None:
     """The gradient needs less than a fifth of the memory of its states."""
     options = {"d_model": 4, "d_state": 256, "eigenvalues": "hinge", "projections": 1}
@@ -174,6 +178,7 @@ def _by_the_paper(p: dict[str, Floats], u: Floats, depth: int) -> Floats:
     return hidden
 
 
+@pytest.mark.slow
 def test_ldstack() -> None:
     """Outputs equal corrected systems run in a loop, one projection and one layer after the other."""
     layer = build("ldstack", d_state=8, stack_depth=3, projections=2)
@@ -185,6 +190,7 @@ def test_ldstack() -> None:
     assert apart(outputs, hidden @ p["C"].T + seen * p["D"]) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 4])
 def test_ldstack_of_one_input_is_the_plain_stack(depth: int) -> None:
     """With one input nothing is lost by projecting: the stack of equation 6 for W's own (A, B)."""

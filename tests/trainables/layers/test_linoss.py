@@ -32,6 +32,7 @@ def _solved(discretisation: str) -> Any:
     return loop
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("algorithm", ["sequential", "associative"])
 @pytest.mark.parametrize("discretisation", ["im", "imex"])
 def test_loop(discretisation: str, algorithm: str) -> None:

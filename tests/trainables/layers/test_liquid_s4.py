@@ -26,6 +26,7 @@ FORMS: list[Any] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "order", "algorithm"), FORMS)
 def test_loop(kernel: str, order: int, algorithm: str) -> None:
     """Outputs, norms of states and gradients equal those of a float64 loop over products of inputs."""
@@ -33,6 +34,7 @@ def test_loop(kernel: str, order: int, algorithm: str) -> None:
     check("liquid_s4", reference, kernel=kernel, order=order, algorithm=algorithm, dt_init=(0.1, 1.0))
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("order", [2, 4])
 def test_step_of_decaying_products(order: int) -> None:
     """One input at a time from a carried state equals the kernels on products."""

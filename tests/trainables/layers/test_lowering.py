@@ -23,6 +23,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_after(6)
 @LOWERED_HERE
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_layers_lower_for_a_gpu(name: str, options: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ def test_recurrence(bidirectional: bool) -> None:
     assert apart(hidden[:true], np.concatenate([states.real, states.imag], axis=1)) < 1e-5
 
 
+@pytest.mark.slow
 def test_initialisation() -> None:
     """Eigenvalues are uniform on the ring by area, phases uniform; gamma is sqrt(1 - |lambda|^2)."""
     p = exact(build("lru", d_model=60, d_state=2000, r_init=(0.5, 0.9), theta_init=(0.0, 0.3)))
@@ -91,6 +92,7 @@ def test_expected_norm() -> None:
     assert total[-1] == pytest.approx(raw.sum(), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_ablations() -> None:
     """Without stability, without gamma and dense: other parameters, the recurrences of tables 1-3 and 5."""
     u = sequence(50)
@@ -134,6 +136,7 @@ def test_cartesian_eigenvalues() -> None:
     assert apart(cartesian(u), exponential(u)) < 1e-5
 
 
+@pytest.mark.slow
 def test_a_disk_has_the_eigenvalues_of_a_glorot_matrix() -> None:
     """Uniform on the unit disk by area, as those of a large Glorot matrix; source: LRU, theorem 1."""
     p = exact(build("lru", d_state=2000, cartesian=True, stable=False, r_init=(0, 1), normalise=False))

@@ -65,6 +65,7 @@ def test_hinge_lets_eigenvalues_meet() -> None:
     np.testing.assert_allclose(real, [0.2, 0.7], rtol=1e-6)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("algorithm", ["sequential", "associative", "chunked"])
 def test_companion_form(algorithm: str) -> None:
     """The states of the companion form, through its eigenvalues alone, equal its dense recurrence."""
@@ -87,6 +88,7 @@ def test_vandermonde() -> None:
     np.testing.assert_allclose(vandermonde @ companion, EIGENVALUES[:, None] * vandermonde, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_modal_states() -> None:
     """V s of the companion form is the diagonal recurrence driven by ones (equation 3)."""
     inputs = np.random.default_rng(2).standard_normal(40)
@@ -128,6 +130,7 @@ def _projected(repetitions: int) -> tuple[np.ndarray, float, float]:
     return errors, 2 * float(np.sum(z**2)), float(whole)
 
 
+@pytest.mark.slow
 def test_random_projections() -> None:
     """The squared error is at most the printed bound, exact for the symmetric part, and falls as 1/r.
 
@@ -142,6 +145,7 @@ def test_random_projections() -> None:
         assert r * float(np.mean(averaged**2)) == pytest.approx(single, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sequential", "associative"])
 def test_stack_is_correct_from_the_start(algorithm: str) -> None:
     """Layer 0 is the plain linear system; layer i is the RNN for the first i steps, and no further.

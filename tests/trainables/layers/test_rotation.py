@@ -26,6 +26,7 @@ def test_equals_scipy(size: int, scale: float) -> None:
     np.testing.assert_allclose(np.linalg.det(actual), 1, rtol=1e-5 * max(1, angle))
 
 
+@pytest.mark.slow
 def test_gradient() -> None:
     """The gradient equals that of jax.scipy's expm, vmapped too."""
     weights = jax.random.normal(jax.random.key(0), (2, 4, 6, 6))
@@ -48,6 +49,7 @@ def test_zero() -> None:
     assert gradient[0, 1, 0] == -1
 
 
+@pytest.mark.slow
 def test_ends_whatever_the_entries_are() -> None:
     """An infinite entry gives no finite answer, and gives it; so does a row whose sum overflows give its own.
 

@@ -21,6 +21,7 @@ from trainables.layers.rotrnn import RotRNN
 L = 1500
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("d_state", "heads", "gamma_init"),
     [(64, 8, (0.5, 0.999)), (25, 5, (0.5, 0.999)), (24, 4, (0.1, 0.9999)), (16, 8, (0.999, 0.9999))],
@@ -37,6 +38,7 @@ def test_dense_recurrence(d_state: int, heads: int, gamma_init: tuple[float, flo
     assert apart(np.linalg.norm(states, axis=1), norms) < 1e-5
 
 
+@pytest.mark.slow
 def test_bidirectional() -> None:
     """The reverse pass is the dense recurrence on the reversed true steps, with its own readout."""
     layer = built(bidirectional=True)
@@ -73,6 +75,7 @@ def test_initialisation() -> None:
     assert 0.7 < np.std(p["D"]) < 1.3
 
 
+@pytest.mark.slow
 def test_initialisation_of_the_authors_program() -> None:
     """With u uniform, gamma = exp(-exp(a + u (b - a))) between its ends; B and C have variance 1 / (D + N).
 
@@ -94,6 +97,7 @@ def test_initialisation_of_the_authors_program() -> None:
         np.testing.assert_array_equal(p[name], paper[name])
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("steps", [0, 5])
 def test_expected_norm(steps: int) -> None:
     """From zero E||x_t||^2 = 1 - gamma^(2t) in every head, and 1 stays 1; through training too.
@@ -111,6 +115,7 @@ def test_expected_norm(steps: int) -> None:
     np.testing.assert_allclose(from_zero + gamma ** (2 * time), np.ones((30, 4)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_measured_norm() -> None:
     """The layer's own states have the norm of the lemma on white noise: sqrt(H) joined."""
     layer = built(heads=4, gamma_init=(0.5, 0.6))
@@ -119,6 +124,7 @@ def test_measured_norm() -> None:
     assert float(jnp.mean(jnp.sum(states[:, -1] ** 2, axis=-1))) == pytest.approx(4, rel=0.05)
 
 
+@pytest.mark.slow
 def test_is_an_lru_with_conjugate_pairs() -> None:
     """Heads of size 2 are an LRU whose eigenvalues are conjugate pairs, up to normalisation.
 
@@ -148,6 +154,7 @@ def test_is_an_lru_with_conjugate_pairs() -> None:
     assert apart(jax.jit(lru)(u), jax.jit(rotrnn)(u)) < 1e-5
 
 
+@pytest.mark.slow
 def test_bfloat16_activations() -> None:
     """Inputs and states in bfloat16 cost 1 % of the output; parameters and outputs stay float32."""
     narrow, wide = built(activations="bfloat16"), built()

@@ -33,6 +33,7 @@ def _decays(layer: Any) -> np.ndarray:
     return np.exp(-np.exp(exact(layer)["gamma_log"]))
 
 
+@pytest.mark.slow
 @of_ablations
 def test_dense_recurrence(options: dict[str, Any]) -> None:
     """Outputs and norms equal a dense float64 recurrence to 1e-5, with heads of odd size."""
@@ -47,6 +48,7 @@ def test_dense_recurrence(options: dict[str, Any]) -> None:
     assert apart(np.linalg.norm(states, axis=1), np.linalg.norm(hidden, axis=1)) < 1e-5
 
 
+@pytest.mark.slow_after(1)
 @of_ablations
 def test_other_parts_are_drawn_as_before(options: dict[str, Any]) -> None:
     """Layers of one seed differ in the ablated part alone."""
@@ -66,6 +68,7 @@ def test_without_a_normaliser_states_grow_with_their_memory() -> None:
     np.testing.assert_allclose(expected_norms(layer, 30), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_factor_of_the_state_keeps_its_norm_and_forgets() -> None:
     """From zero E||x_t||^2 = 1 - (alpha gamma)^(2t), which tends to 1; but far inputs fade by alpha too.
 
@@ -85,6 +88,7 @@ def test_a_factor_of_the_state_keeps_its_norm_and_forgets() -> None:
         np.testing.assert_allclose(rest, decay**20, rtol=1e-2, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_learned_factor_starts_at_the_papers_and_leaves_it() -> None:
     """Before training both layers are the same; training moves the norms of the learned one away from 1.
 
@@ -99,6 +103,7 @@ def test_a_learned_factor_starts_at_the_papers_and_leaves_it() -> None:
         assert (np.abs(norms - 1).max() > 0.1) == moves, norms
 
 
+@pytest.mark.slow
 def test_the_identity_for_p_loses_no_function() -> None:
     """With P^T B for B and C P for C the layer without P is the same one: P can be absorbed."""
     layer, plain = built(), built(basis="identity")
@@ -113,6 +118,7 @@ def test_the_identity_for_p_loses_no_function() -> None:
     assert apart(jax.jit(plain)(u), jax.jit(layer)(u)) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("option", "name"), [("train_theta", "theta"), ("train_gamma", "gamma_log")])
 def test_what_is_not_trained_stays_as_drawn(option: str, name: str) -> None:
     """It is no parameter, keeps its numbers in training, and everything else moves."""

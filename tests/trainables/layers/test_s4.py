@@ -17,6 +17,7 @@ from trainables.errors import Refusal
 from trainables.layers.s4 import hippo_legs, kernel
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("options", [{}, {"algorithm": "sequential", "copies": 2}])
 def test_loop(options: dict[str, Any]) -> None:
     """Outputs, norms of states and gradients equal those of a float64 loop, by frequencies and by steps."""
@@ -48,6 +49,7 @@ def test_starts_from_hippo() -> None:
     assert np.abs(into.imag).max() <= 2
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("length", [1, 2, 5, 64])
 def test_kernel_of_any_length(length: int) -> None:
     """The kernel is 2 Re(C A^t B), whatever the length: no value of later steps is folded into it."""

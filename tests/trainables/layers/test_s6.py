@@ -13,6 +13,7 @@ WIDE = {"d_model": 128, "d_state": 8, "expand": 8}
 """1,024 channels, and a rank of 8."""
 
 
+@pytest.mark.slow
 def test_decays_start_from_the_first_whole_numbers() -> None:
     """exp(A_log) is 1 to N in every channel (S4D-Real), and D is 1."""
     arrays = exact(build("s6", d_state=16))
@@ -20,6 +21,7 @@ def test_decays_start_from_the_first_whole_numbers() -> None:
     np.testing.assert_array_equal(arrays["D"], 1)
 
 
+@pytest.mark.slow
 def test_steps_start_log_uniform() -> None:
     """softplus(dt_bias) is between 0.001 and 0.1; a quarter of the channels is in each quarter of the log."""
     steps = np.log1p(np.exp(exact(build("s6", **WIDE))["dt_bias"]))
@@ -37,6 +39,7 @@ def test_the_projection_of_the_steps_starts_uniform() -> None:
     assert np.var(weights) == pytest.approx(1 / 24, rel=0.03)
 
 
+@pytest.mark.slow
 def test_the_published_parameters_are_exempt_from_weight_decay() -> None:
     """Weight decay changes a step of every parameter but A_log, D and dt_bias; conv_bias starts at zero."""
     model = {"layer": "s6", "d_state": 4, "options": {}, "bidirectional": False}

@@ -12,6 +12,7 @@ from trainables.errors import Refusal
 from trainables.layers.state_space import SPECTRA, normal_hippo
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("discretisation", ["zoh", "bilinear"])
 @pytest.mark.parametrize("name", ["s5", "s4d"])
 def test_recurrence(name: str, discretisation: str) -> None:
@@ -50,6 +51,7 @@ def test_spectra() -> None:
     np.testing.assert_allclose(SPECTRA["legs"](4), normal_hippo(8)[0])
 
 
+@pytest.mark.slow
 def test_s5_initialisation() -> None:
     """J copies of HiPPO-N, steps log-uniform, B and C turned into the basis of the eigenvectors."""
     layer = build("s5", d_model=50, d_state=800, blocks=4, dt_init=(0.001, 0.1))
@@ -75,6 +77,7 @@ def test_s5_initialisation() -> None:
     assert np.mean(p["C_re"] ** 2 + p["C_im"] ** 2) == pytest.approx(2 / (800 * 50), rel=0.05)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(
     ("kind", "power"),
     [("trunc_standard_normal", 2 / 200), ("complex_normal", 1.0), ("lecun_normal", 2 / 8000)],
@@ -85,6 +88,7 @@ def test_s5_readouts(kind: str, power: float) -> None:
     assert np.mean(p["C_re"] ** 2 + p["C_im"] ** 2) == pytest.approx(power, rel=0.1)
 
 
+@pytest.mark.slow
 def test_s5_clips_eigenvalues() -> None:
     """Real parts that training made positive act as -1e-4."""
     layer = build("s5", clip_eigenvalues=True)
@@ -96,6 +100,7 @@ def test_s5_clips_eigenvalues() -> None:
     assert apart(layer(sequence(30)), expected[0]) < 1e-5
 
 
+@pytest.mark.slow
 def test_s4d_initialisation() -> None:
     """The same spectrum in every channel, steps log-uniform, C complex normal of variance 1."""
     p = exact(build("s4d", d_model=300, d_state=20, spectrum="lin"))

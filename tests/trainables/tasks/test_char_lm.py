@@ -142,6 +142,7 @@ def test_a_text_without_a_segment_for_every_split_is_refused(tmp_path: Path) -> 
         CharLm().load({"source": "pydoc", "length": 256, "characters": 30_000}, tmp_path)
 
 
+@pytest.mark.slow
 def test_bits_are_the_loss_to_the_base_2(tmp_path: Path) -> None:
     """Of a network that has not learnt anything: about the logarithm of the number of characters."""
     options = {"source": "pydoc", "length": 16, "characters": 5000, "reach": 2}

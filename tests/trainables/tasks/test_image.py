@@ -25,6 +25,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cifar_subset(tmp_path_factory.mktemp("cifar"))
 
 
+@pytest.mark.slow
 def test_the_original_python_batches_are_read(real: Path) -> None:
     data = TASK.load({"colour": True}, real)
     assert (len(data.train), len(data.validation), len(data.test)) == (4500, 500, 1000)
@@ -143,6 +144,7 @@ def test_bad_python_batches_are_refused(tmp_path: Path, content: bytes, must: st
     assert str(refused.value).startswith(str(path))
 
 
+@pytest.mark.slow
 def test_no_damage_to_a_python_batch_does_more_than_be_refused(tmp_path: Path) -> None:
     """Damage falls around the array's header, whose sizes and shapes an unpickler trusts."""
     path, whole = tmp_path / "data_batch_1", python_batch(data=PIXELS, labels=[0, 1])

@@ -104,6 +104,7 @@ def depth_and_children(tokens: np.ndarray) -> tuple[int, list[int], list[int]]:
     return deepest, counts, depths
 
 
+@pytest.mark.slow
 def test_statistics_of_the_published_rule() -> None:
     """Lengths, labels, operators and depths as an independent simulation of the rule gives."""
     expressions = some(Rule(seed=0, min_length=500, max_length=2000), 6000)
@@ -144,6 +145,7 @@ def test_the_rate_of_acceptance_is_the_rules() -> None:
     assert abs((lengths == 1).mean() - 0.75) < 0.015
 
 
+@pytest.mark.slow
 def test_expressions_do_not_depend_on_the_number_of_processes() -> None:
     rule = Rule(seed=5, min_length=100, max_length=400)
     alone, together = some(rule, 2000), some(rule, 2000, processes=2)

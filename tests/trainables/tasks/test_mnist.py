@@ -24,6 +24,7 @@ def real(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_published_files_are_read_whole(real: Path) -> None:
     data = SMNIST.load({}, real)
     assert (len(data.train), len(data.validation), len(data.test)) == (54_000, 6000, 10_000)

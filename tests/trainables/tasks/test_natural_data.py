@@ -98,6 +98,7 @@ def test_the_bag_of_a_text_is_worth_too_much_and_too_little_for_a_promise(text: 
     assert order < 0.95 * bag
 
 
+@pytest.mark.slow
 def test_equal_bags_of_a_text_have_different_answers(text: TaskData) -> None:
     """Steps that may be the first five of a segment: the bag of the whole sequence does not decide."""
     windows, targets = _windows(text.train, 5)
@@ -114,6 +115,7 @@ def cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return cifar_subset(tmp_path_factory.mktemp("cifar"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("colour", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_pixels_in_a_bag_say_less_than_pixels_in_their_places(cifar: Path, colour: bool) -> None:
     """One linear classifier errs more with the pixels sorted by brightness, and more still with the last one.

@@ -36,6 +36,7 @@ def long_snakes(drawing: Drawing, contour: int) -> Paddles:
     )
 
 
+@pytest.mark.slow
 def test_labels_are_fair_and_images_use_the_whole_range(drawing: Drawing) -> None:
     assert abs(drawing.labels.mean() - 0.5) < 3 * 0.5 / np.sqrt(600)
     assert drawing.images.shape == (600, 32, 32)
@@ -165,6 +166,7 @@ def test_difficulty_is_the_number_of_paddles() -> None:
         assert drawing.distractors.heading.shape[1] == 20 // (contour // 3) * (contour // 3)
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("dashes", [3, 6])
 def test_small_images_have_two_lines_of_some_dashes_and_no_distractors(dashes: int) -> None:
     drawing = drawn(np.random.default_rng(1), 16, dashes, 400)
@@ -194,6 +196,7 @@ def test_both_margins_of_path_x_occur(large: Drawing) -> None:
     assert steps[wide].mean() - steps[~wide].mean() > 1.5
 
 
+@pytest.mark.slow
 def test_images_do_not_depend_on_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainables.tasks.pathfinder.snakes._PIXELS_A_CHUNK", 20 * 1024)
     work = SnakeJob(32, CONTOURS["easy"], seed=7, number=110)

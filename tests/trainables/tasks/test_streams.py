@@ -18,6 +18,7 @@ def order(seed: int, steps: int, batch: int, size: int, first: int = 0) -> np.nd
     return np.asarray(order_of_streams(jnp.int32(first), steps, batch, size, words))
 
 
+@pytest.mark.slow_after(3)
 @pytest.mark.parametrize(("batch", "size"), [(4, 27), (1, 5), (6, 6), (7, 100)])
 def test_rows_are_streams_that_share_no_example(batch: int, size: int) -> None:
     """In every epoch each row goes on by one example, and fewer than a batch of them are left out."""
@@ -28,6 +29,7 @@ def test_rows_are_streams_that_share_no_example(batch: int, size: int) -> None:
         assert len(np.unique(read)) == length * batch > size - batch
 
 
+@pytest.mark.slow
 def test_the_order_follows_from_seed_and_step() -> None:
     """Equal for equal seeds from any step on; another seed and another epoch begin elsewhere."""
     whole = order(3, 40, 4, 2001)

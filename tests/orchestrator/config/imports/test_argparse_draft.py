@@ -91,6 +91,7 @@ FLAGS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(FLAGS | WORDS, KEYWORDS), max_size=5))
 @example([("--use-norm", {"type": "bool", "choices": "[True, False]"})])

@@ -48,6 +48,7 @@ def stored(folder: Path, objective: Callable[[Any], Any] = of_a_network, **optio
     return folder / "study.db"
 
 
+@pytest.mark.slow
 def test_a_study_with_branches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A parameter that some trials lack gets the condition that explains which."""
     file = stored(tmp_path, study_name="digits", direction="maximize")
@@ -123,6 +124,7 @@ def test_a_branch_without_an_explanation_is_noted(tmp_path: Path, capsys: pytest
     assert "parameter y: is drawn in some trials only, and here in all" in notes[0]
 
 
+@pytest.mark.slow
 def test_one_of_several_studies_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = stored(tmp_path, study_name="first")
     stored(tmp_path, study_name="second")
@@ -180,6 +182,7 @@ def test_another_database_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert file.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_damaged_distribution_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = stored(tmp_path)
     with sqlite3.connect(file) as connection:

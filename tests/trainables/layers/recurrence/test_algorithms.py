@@ -93,6 +93,7 @@ def _slow_pallas(algorithms: Iterable[str]) -> list[Any]:
     ]
 
 
+@pytest.mark.slow_after(7)
 @pytest.mark.parametrize(("algorithm", "length", "reverse"), INVARIANT)
 def test_invariant(algorithm: str, length: int, reverse: bool) -> None:
     """States and gradients equal those of a float64 loop, in both directions."""
@@ -114,6 +115,7 @@ def _short_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "AHEAD", 2)
 
 
+@pytest.mark.slow_after(2)
 @pytest.mark.usefixtures("_short_groups")
 @pytest.mark.parametrize("algorithm", SOLVERS)
 def test_varying(algorithm: str) -> None:
@@ -164,6 +166,7 @@ def test_varying_real(algorithm: str) -> None:
     assert apart(solve(decays, inputs, inputs[0]), whole[:, 0]) < 1e-6
 
 
+@pytest.mark.slow
 def test_chunks_remember_states_between_them_alone() -> None:
     """Answers and gradients are those of one chunk, at a length that is no multiple, with less memory."""
     draw = np.random.default_rng(0)
@@ -212,6 +215,7 @@ def test_initial_state(reverse: bool) -> None:
     assert apart(piece, whole[:8] if reverse else whole[12:]) < 1e-6
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("algorithm", _slow_pallas(ALGORITHMS))
 def test_batches_and_slots(algorithm: str) -> None:
     """`vmap` over a batch and over slots, decays shared or not, equals loops, gradients included."""
@@ -235,6 +239,7 @@ def test_batches_and_slots(algorithm: str) -> None:
             assert apart(one[slot], other) < 1e-5
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("algorithm", _slow_pallas(ALGORITHMS))
 def test_bfloat16(algorithm: str) -> None:
     """Activations in bfloat16 are read and written, the state is carried in float32: 2^-8 relative."""
@@ -246,6 +251,7 @@ def test_bfloat16(algorithm: str) -> None:
     assert apart(states, wide) < 2**-8
 
 
+@pytest.mark.slow
 def test_auto_is_the_measured_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few channels over a long time: chunked, on a CPU, else sequential; on a GPU pallas; or associative."""
 
@@ -280,6 +286,7 @@ def test_auto_of_a_varying_recurrence_is_the_measured_algorithm(
     assert pace("associative").algorithm == "associative"
 
 
+@pytest.mark.slow
 @LOWERED_HERE
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the Pallas algorithm is six Triton kernels, three each way, and no loop of XLA's."""
@@ -290,6 +297,7 @@ def test_kernels_lower_for_a_gpu() -> None:
     assert "while" not in program
 
 
+@pytest.mark.slow
 @LOWERED_HERE
 @pytest.mark.parametrize("planes", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_varying_kernels_lower_for_a_gpu(planes: bool) -> None:

@@ -81,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize(("algorithm", "shape"), CASES)
 def test_loop(algorithm: str, shape: tuple[int, int, int, int]) -> None:
     """Outputs, states and all gradients equal those of a float64 loop, also where no tile is full."""
@@ -116,6 +117,7 @@ def _assert_exact(program: str) -> None:
     assert not [line for line in products if "precision = [HIGHEST, HIGHEST]" not in line]
 
 
+@pytest.mark.slow
 @LOWERED_HERE
 def test_kernels_lower_for_a_gpu() -> None:
     """For a GPU the heads of a batch are one kernel each way, and no loop of XLA's."""

@@ -25,6 +25,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_layer(name: str) -> None:
     """Outputs, states and gradients of a layer equal a float64 loop and its differences."""
@@ -50,6 +51,7 @@ def _loop(cell: newton.Cell, weights: Array, first: Array, inputs: Array) -> Arr
     return jax.lax.scan(step, first, inputs)[1]
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("length", [1, 2, 33, 300])
 def test_loop(name: str, length: int) -> None:
@@ -76,6 +78,7 @@ def test_loop(name: str, length: int) -> None:
         assert apart(one, other) < 5e-6
 
 
+@pytest.mark.slow
 def test_dense_newton_in_float64() -> None:
     """States and gradients are those of one system of all L N equations, solved densely in float64."""
     weights, first, inputs = _recurrence("tanh_rnn", 40, 3, 1.0)
@@ -102,6 +105,7 @@ def test_dense_newton_in_float64() -> None:
     assert apart(gradient, through) < 3e-6
 
 
+@pytest.mark.slow_after(1)
 @pytest.mark.parametrize("name", CELLS)
 def test_the_adjoint_in_chunks(name: str) -> None:
     """The adjoint through chunks, which other devices run, gives the gradients of the loop."""
@@ -130,6 +134,7 @@ def _primitives(program: Any) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 def test_no_derivative_passes_through_the_iterations() -> None:
     """The forward pass iterates; the reverse pass is one loop over time and has no iteration."""
     arguments = _recurrence("gru", 64, 0, 0.8)
@@ -151,6 +156,7 @@ def _in_48_chunks(name: str, scale: float) -> tuple[Array, Array, Array]:
     return weights, first, 0.3 * inputs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_weights_that_diverge_fall_back(name: str) -> None:
     """A chaotic recurrence is run by the loop, bit for bit, beside one in the batch that is solved."""
@@ -164,6 +170,7 @@ def test_weights_that_diverge_fall_back(name: str) -> None:
     assert apart(solved.states[0], loop[0]) < 2e-6
 
 
+@pytest.mark.slow
 def test_corrections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where corrections grow from chunk to chunk, guesses stay near the states, of modulus 1 at most."""
 
@@ -178,6 +185,7 @@ def test_corrections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert residual() > 1e3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 def test_carried_states(name: str) -> None:
     """Two segments, and single steps, continue from the state of the one before."""
@@ -193,6 +201,7 @@ def test_carried_states(name: str) -> None:
     assert apart(jax.jit(in_two)(u), whole) < 2e-6
 
 
+@pytest.mark.slow
 def test_both_directions_and_padding() -> None:
     """With padding and two directions, the outputs of true steps are those of the sequential layer."""
     one, other = (
