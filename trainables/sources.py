@@ -17,6 +17,9 @@ from pathlib import Path
 NO_CODE = frozenset({"__pycache__", "artifacts", "data", "mlruns", "node_modules", "runs", "site-packages"})
 """Names of folders without code of the user; hidden folders and virtual environments have none either."""
 
+EXPORTED = ("trial.json", "run.sh")
+"""Files of every exported trial, with which its folder is recognised."""
+
 MOST = 2_000
 """Largest number of files, and of folders, that are read; a folder of code has far fewer."""
 
@@ -133,8 +136,16 @@ def _file_below(root: Path, names: Sequence[str]) -> Path | None:
 
 
 def holds_no_code(folder: Path) -> bool:
-    """Return True for a folder that is hidden, is a virtual environment, or has a name of data or results."""
-    return folder.name.startswith(".") or folder.name in NO_CODE or is_environment(folder)
+    """Return True for a folder that is hidden, is a virtual environment, or has data or results.
+
+    The folder of an exported trial has results: what a user exports beside the code does not change the code.
+    """
+    return (
+        folder.name.startswith(".")
+        or folder.name in NO_CODE
+        or is_environment(folder)
+        or all((folder / name).is_file() for name in EXPORTED)
+    )
 
 
 def is_environment(folder: Path) -> bool:

@@ -238,7 +238,7 @@ class Trial:
         """Write a new folder from which another machine trains this trial again.
 
         For a program, the folder also contains the state of the best checkpoint. For a function or a command,
-        it contains only the files of the best checkpoint.
+        it contains the files of the best checkpoint and the code that ran.
 
         Returns:
             Sentences about the guarantee for the curve and its exceptions.

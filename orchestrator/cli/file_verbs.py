@@ -151,7 +151,7 @@ def export(
     """Write a folder from which another machine can train a trial again and compare the curves.
 
     `run.sh` in the folder trains with programs of the recorded sizes. For a function or a command, the folder
-    contains the files of its best checkpoint.
+    contains its code and the files of its best checkpoint, and `run.sh` runs it again.
 
     Example:
 
@@ -165,5 +165,6 @@ def export(
         return
     for note in notes:
         print_line(note)
-    what = "what it has saved" if selected.runs_script else "train it again with ./run.sh --data DATA"
+    script = "its code and what it has saved; run it again with ./run.sh"
+    what = script if selected.runs_script else "train it again with ./run.sh --data DATA"
     print_line(f"{near(folder)}: {what}")

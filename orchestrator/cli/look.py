@@ -223,18 +223,20 @@ def show(
     hidden = (found.last_report.metrics.keys() if found.last_report else set()) - set(found.shown_metrics)
     names = dict.fromkeys(name for report in reports for name in report.metrics if name not in hidden)
     curves = {name: numbers([report.metrics.get(name) for report in reports], brief) for name in names}
-    best = {saved.step for saved in found.checkpoints if saved.kind == "best"} | {row.best_step}
+    kept = {saved.step for saved in found.checkpoints if saved.kind == "best"}
+    best = row.best_step if row.best_step is not None else max(kept, default=None)  # None until it has ended
     shown = 0
     for index, report in enumerate(reports):
-        if every or index in (0, len(reports) - 1) or report.step in best:
+        if every or index in (0, len(reports) - 1) or report.step in {best, *kept}:
             metrics = ", ".join(f"{name} {curves[name][index]}" for name in names if name in report.metrics)
-            mark = " (best)" if report.step in best else ""
+            mark = " (best)" if report.step == best else ""
             print_line(f"  step {report.step}{mark}: {metrics}")
             shown += 1
     if shown < len(reports):
         print_line(f"  {counted(len(reports) - shown, 'more report')}: `sweep show {row.key} --all`")
     for saved in found.checkpoints:
-        print_line(f"  checkpoint ({saved.kind}): {saved.path}")
+        kind = "best before" if saved.kind == "best" and saved.step != best else saved.kind
+        print_line(f"  checkpoint ({kind}): {saved.path}")
 
 
 def logs(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ UNKNOWN_KEY = "is not a known key"
 
 DEEPEST = 8
 """Levels of nesting; the format itself needs seven."""
+_PLAIN = re.compile(r"""(?! )[^{}\[\],#:"'&*!|>%@`]+(?<! )""")
+"""Pattern of the texts that need no quotes in a list or a mapping."""
+
 MOST_NODES = 5_000
 """Keys and values of one file, so that a hostile one is refused in well under a second."""
 
@@ -176,16 +180,21 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def flow(value: Any) -> str:
-    """Return a value in YAML's flow style."""
+    """Return a value in YAML's flow style; a text by itself, not in a list or a mapping, is never quoted."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_item(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(flow(item) for item in value)}]"
+        return f"[{', '.join(map(_item, value))}]"
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int) and abs(value) >= 10_000:
         return f"{value:_}"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _item(value: Any) -> str:
+    quoted = isinstance(value, str) and not _PLAIN.fullmatch(value)
+    return json.dumps(value, ensure_ascii=False) if quoted else flow(value)
 
 
 def tree_of(document: Any, where: str = "") -> LocatedValue:

@@ -69,7 +69,9 @@ def _others(read: Callable[[LocatedValue], Any], root: LocatedValue, first: Mist
                 return
             section = str(path[0])
             is_missing = not mistake.got and not mistake.must.startswith("is not ")
-            caused = path in earlier or path in removed or (is_missing and path[:-1] in removed)
+            caused = path in removed or (is_missing and path[:-1] in removed)
+            # A value whose part was replaced is not that of the user any more.
+            caused = caused or any(one[: len(path)] == path for one in earlier)
             caused = caused or any(section in _DEPENDENT.get(one, ()) for one in known)
             if not caused and str(mistake) not in reported:
                 reported.add(str(mistake))

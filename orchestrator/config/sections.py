@@ -769,8 +769,12 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
     if kind == "extra_forbidden":
         name = str(location[-1])
         owner = _model_at(model, location[:-1])
-        known = owner.model_fields if owner else ()
-        return Violation(path, UNKNOWN_KEY, nearest(name, known), "")
+        known = [field.alias or key for key, field in owner.model_fields.items()] if owner else []
+        known += ["trainable"] if owner is SpaceFile else []
+        remedy = nearest(name, known)
+        if location[0] == "search" and len(location) == 3 and isinstance(error["input"], dict):
+            remedy = f"Write a nested name with a dot, `{location[1]}.{name}: ...`."
+        return Violation(path, UNKNOWN_KEY, remedy, "")
     if isinstance(error["input"], str) and kind in ("too_short", "too_long"):
         kind = f"string_{kind}"
     if context.get("field_type") == "Tuple" or (kind == "missing" and isinstance(location[-1], int)):
@@ -811,6 +815,10 @@ def _remedy(model: type[BaseModel], location: Path, given: Any) -> str:
     if isinstance(given, str) and _spells_number(given):
         return "Remove the quotes."
     names = tuple(part for part in location if isinstance(part, str))
+    if len(names) == 2 and names[0] == "search":
+        kind = {"uniform": [0.1, 0.9]} if isinstance(given, str) else {"choice": given}
+        kind = {"choice": [given]} if isinstance(given, int | float) else kind
+        return f"For example {names[1]}: {flow(kind)}."
     owner = _model_at(model, names[:-1])
     field = owner.model_fields.get(names[-1]) if owner and names else None
     if field is None or not field.examples:

@@ -195,8 +195,8 @@ def noise(sources: Sequence[str]) -> str:
 
 def _ahead(summary: Summary) -> list[str]:
     ranked = [row for row in summary.rows if row.rank is not None and row.violation == 0.0]
-    if len(ranked) < 2:
-        return []
+    if len(ranked) < 2 or (summary.front is not None and summary.chosen is None):
+        return []  # without a preference among several objectives, no trial is ahead in all of them
     first, second = ranked[0], ranked[1]
     assert first.value is not None
     assert second.value is not None
@@ -276,10 +276,11 @@ def _diverged(summary: Summary) -> list[str]:
     if not rows:
         return []
     valued = sum(row.value is not None for row in rows)
-    kept = f", of which {valued} keep the value of an earlier report" if valued else ""
-    return [
-        f"{counted(len(rows), 'trial')} diverged{kept}. The first: trial {rows[0].number} {rows[0].cause}."
-    ]
+    verb = "keeps" if valued == 1 else "keep"
+    of_which = "and" if len(rows) == 1 else f"of which {valued}"
+    kept = f", {of_which} {verb} the value of an earlier report" if valued else ""
+    first = min(rows, key=lambda row: row.number)
+    return [f"{counted(len(rows), 'trial')} diverged{kept}. The first: trial {first.number} {first.cause}."]
 
 
 def _bounds(bound: Mapping[str, float]) -> str:

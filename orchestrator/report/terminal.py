@@ -118,7 +118,8 @@ def _answer(summary: Summary) -> list[Text]:
             lines.append(_score(summary, summary.test_metric, chosen.row.test, "test"))
     lines += [Text(f"  {line}") for line in notes(summary)]
     for cause, count in summary.failures.items():
-        details = f": {summary.details[cause]}" if summary.details[cause] else ""
+        first = ", the first" if count > 1 else ""
+        details = f"{first}: {summary.details[cause]}" if summary.details[cause] else ""
         lines.append(Text(f"Failed: {count} × {cause}{details}", style="red"))
     return lines
 

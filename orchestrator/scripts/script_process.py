@@ -454,8 +454,8 @@ def facts_by_hand(settings: ScriptSettings) -> dict[str, Any]:
 def line_by_hand(settings: ScriptSettings) -> str:
     """Return the command of a trial as a line for a shell, which runs it in its folder outside a sweep.
 
-    Hyperparameters that the words do not name, and what `sweep_client` reads, are variables. `{folder}` is
-    the current folder, as in `sweep_client` by hand.
+    Hyperparameters that the words do not name, what `sweep_client` reads, and the folder from which a script
+    imports it are variables. `{folder}` is the current folder, as in `sweep_client` by hand.
     """
     placed = names_in(settings.command or (), shell=settings.shell)
     others = [] if "args" in placed else sorted(set(settings.params) - placed)
@@ -465,7 +465,8 @@ def line_by_hand(settings: ScriptSettings) -> str:
         for name, value in variables_by_hand(settings).items()
         if name not in left_out
     ]
-    line = " ".join([*variables, shlex.join(command_by_hand(settings))])
+    path = f'PYTHONPATH={shlex.quote(str(CLIENT))}"${{PYTHONPATH:+:$PYTHONPATH}}"'
+    line = " ".join([path, *variables, shlex.join(command_by_hand(settings))])
     return f"cd {shlex.quote(settings.folder)} && {line}"
 
 

@@ -14,6 +14,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from tests.end_to_end.commands import Commands, finish, wait_for
+from trainables.sources import holds_no_code
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -59,6 +60,7 @@ def test_a_script_is_swept_shown_and_exported_as_it_is(commands: Commands, tmp_p
     assert ran_by(["/bin/sh", "-c", line.partition("by hand: ")[2]], tmp_path).splitlines() == expected
     exported = tmp_path / "exported"
     assert commands.run("export", trials[0].key, "--to", str(exported))[0] == 0
+    assert holds_no_code(exported), "beside the script, it would be code of its sweep"
     shutil.rmtree(code)
     moved = exported.rename(tmp_path / "moved")
     assert ran_by([str(moved / "run.sh")], Path("/"), PYTHON=sys.executable).splitlines() == expected

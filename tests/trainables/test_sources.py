@@ -25,6 +25,9 @@ def folder(tmp_path: Path) -> Path:
         ".git/hook.py": "",
         "own/pyvenv.cfg": "",
         "own/lib/module.py": "",
+        "exports/digits-0a1b2c3d-7/trial.json": "",
+        "exports/digits-0a1b2c3d-7/run.sh": "",
+        "exports/digits-0a1b2c3d-7/code/train.py": "",
     }
     for name, text in files.items():
         (tmp_path / "code" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +40,8 @@ def test_the_code_decides_and_nothing_else(folder: Path, target: str | tuple[str
     before = digest_of(target, folder)
     shutil.copytree(folder, folder.parent / "copy")
     assert digest_of(target, folder.parent / "copy") == before
-    for name in ("notes.txt", "data/prepare.py", "mlruns/saved.py", ".git/hook.py", "own/lib/module.py"):
+    no_code = ("notes.txt", "data/prepare.py", "mlruns/saved.py", ".git/hook.py", "own/lib/module.py")
+    for name in (*no_code, "exports/digits-0a1b2c3d-7/code/train.py"):
         (folder / name).write_text("changed")
     assert digest_of(target, folder) == before
     for name in ("train.py", "parts/layer.py"):

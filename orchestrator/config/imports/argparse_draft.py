@@ -353,8 +353,8 @@ def _silent(script: str) -> list[str]:
         f"# {script} reports nothing yet, and every trial must. Either write into it `import sweep_client`,",
         "# `trial = sweep_client.trial()`, and after each epoch (counted from 1)",
         '# `if not trial.report(epoch, {"val/loss": loss}): break`;',
-        "# or let a script beside it read what it prints, as in docs/trainables.md, which also says how",
-        "# a trial resumes from a checkpoint.",
+        "# or say with `metrics` beside `command` where it prints or writes them, as in docs/trainables.md,",
+        "# which also says how a trial resumes from a checkpoint.",
     ]
 
 

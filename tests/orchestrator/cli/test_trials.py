@@ -19,8 +19,9 @@ from orchestrator import output
 from orchestrator.cli.app import run_command
 from orchestrator.config import load
 from orchestrator.ledger.ledger import Ledger
-from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY
+from orchestrator.ledger.sweeps.records import REPEATS, SIMILARITY, CheckpointRecord
 from orchestrator.output import escaped
+from orchestrator.scripts.script_process import CLIENT
 from orchestrator.storage.paths import Paths
 from tests import sweeps
 from tests.orchestrator.ledger.examples import writer
@@ -83,6 +84,34 @@ def test_the_log_of_a_sweep_is_that_of_its_drivers(paths: Paths, capsys: pytest.
     log.write_text(written := "Every trial has ended.\n" * 10_000, encoding="utf-8")
     assert run_command(["logs", sweeps.SWEEP_ID, "--root", str(paths.root)]) == 0
     assert capsys.readouterr().out == written
+
+
+def test_of_two_kept_checkpoints_one_is_called_the_best(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The best checkpoint before it is kept too, as a second one to go back to."""
+    ledger = Ledger.open(paths.ledger_url)
+    key = sweeps.fill_script(ledger)
+    (attempt,) = ledger.trial_attempts(key)
+    reports = writer(ledger, key.rpartition("-")[0])
+    for step, loss in ((80, 0.2), (120, 0.1), (160, 0.3)):
+        saved = CheckpointRecord(
+            key, step, "best" if loss < 0.3 else "last", f"saved/{step}", "beef" * 16, 1, {}
+        )
+        reports.record_report(attempt.id, step, {"loss": loss}, [saved])
+    ledger.close()
+    assert run_command(["show", key, "--root", str(paths.root)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0].strip() for line in lines if line.startswith("  step ")] == [
+        *("step 40", "step 80", "step 120 (best)", "step 160")
+    ]
+    assert [line.strip() for line in lines if line.startswith("  checkpoint")] == [
+        *(
+            "checkpoint (last): saved/160",
+            "checkpoint (best): saved/120",
+            "checkpoint (best before): saved/80",
+        )
+    ]
 
 
 def test_show_prints_the_first_the_best_and_the_last_report(
@@ -185,7 +214,8 @@ def test_show_prints_the_command_of_a_trial_for_a_shell(
     assert trial is not None
     assert run_command(["show", key, "--root", str(paths.root)]) == 0
     options = [f"--{name}={params[name]}" for name in sorted(params)]
-    variables = f"SWEEP_SEED={trial.seed} SWEEP_STEPS=80 SWEEP_INTERVAL=40"
+    path = f'PYTHONPATH={CLIENT}"${{PYTHONPATH:+:$PYTHONPATH}}"'
+    variables = f"{path} SWEEP_SEED={trial.seed} SWEEP_STEPS=80 SWEEP_INTERVAL=40"
     line = shlex.join(["python", "my train.py", *options, "--steps=80"])
     assert f"  by hand: cd {tmp_path} && {variables} {line}" in capsys.readouterr().out.splitlines()
 

@@ -18,8 +18,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from orchestrator.api.templates import write_for_script
-from orchestrator.config import load
-from orchestrator.config.document import Mistake
+from orchestrator.config import load, sections
+from orchestrator.config.document import Mistake, flow
+from orchestrator.config.yaml_reader import parse_document, parse_number
 from orchestrator.errors import BadInput
 from tests.orchestrator.config.files import VALID, edited, refused, written
 from trainables.sources import digest_of
@@ -192,7 +193,22 @@ CASES = {
     "a value as search": (
         UNIFORM,
         "0.5",
-        "7: search.gamma_init.min must be a mapping (got 0.5). See docs/search-space.md.",
+        "7: search.gamma_init.min must be a mapping (got 0.5). For example gamma_init.min: {choice: [0.5]}.",
+    ),
+    "values as search": (
+        UNIFORM,
+        "[0.5, 0.6]",
+        "7: search.gamma_init.min must be a mapping (got [0.5, 0.6]). For example gamma_init.min: {choice: [0.5, 0.6]}.",
+    ),
+    "a word as search": (
+        UNIFORM,
+        "uniform",
+        "7: search.gamma_init.min must be a mapping (got 'uniform'). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+    ),
+    "a nested name": (
+        f"gamma_init.min: {UNIFORM}",
+        f"gamma_init: {{min: {UNIFORM}}}",
+        "7: search.gamma_init.min is not a known key. Write a nested name with a dot, `gamma_init.min: ...`.",
     ),
     "outside its bounds": (
         UNIFORM,
@@ -213,6 +229,11 @@ CASES = {
         "evaluate:",
         "evalute:",
         "5: evalute is not a known key. Did you mean `evaluate`?",
+    ),
+    "unknown section, of a name that the code has": (
+        "evaluate:",
+        "first:",
+        "5: first is not a known key. There are: budget, confirm, constraints, data, evaluate, known, model, notify, objective, published, repeat, require, resources, sampler, scheduler, search, task, trainable, training, try, warm_start.",
     ),
     "unknown field": (
         "batch_size: 16",
@@ -640,6 +661,39 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 def test_a_single_mistake_is_told_alone(tmp_path: Path, case: str) -> None:
     old, new, _ = CASES[case]
     assert [str(one) for one in refused(tmp_path, edited(old, new)).more] == []
+
+
+def test_an_example_in_a_message_can_be_written_as_it_stands(tmp_path: Path) -> None:
+    error = refused(tmp_path, TRAINABLE.replace("{CODE}", '{command: "python train.py --rate {rate}"}'))
+    assert error.remedy == 'For example command: [python, train.py, --lr, "{learning_rate}"].'
+    for model in vars(sections).values():
+        fields = getattr(model, "model_fields", {}) if isinstance(model, type) else {}
+        for name, field in fields.items():
+            for example in field.examples or ():
+                text = f"{name}: {flow(example)}"
+                expected = (
+                    parse_number(example) or example.strip('"') if isinstance(example, str) else example
+                )
+                assert parse_document(text, "example").plain() == {name: expected}
+
+
+@pytest.mark.parametrize(
+    ("code", "section"),
+    [
+        ("{command: [python]}", "try: [{rate: 3}, {rate: 0.5}]"),
+        ("{command: [python], metrics: {loss: 'loss='}}", ""),
+    ],
+)
+def test_a_value_that_was_mended_in_part_is_no_mistake(tmp_path: Path, code: str, section: str) -> None:
+    error = refused(tmp_path, TRAINABLE.replace("{CODE}", code) + section)
+    assert error.more == (), "what stands in its place is not what the user has written"
+
+
+def test_a_misspelt_trainable_is_recognised(tmp_path: Path) -> None:
+    error = refused(
+        tmp_path, TRAINABLE.replace("trainable", "trainabel").replace("{CODE}", "{command: [ls]}")
+    )
+    assert error.remedy == "Did you mean `trainable`?"
 
 
 def followed(error: Mistake) -> list[str]:

@@ -14,7 +14,6 @@ import pytest
 from orchestrator.cli.app import run_command
 from orchestrator.config.trainable import Trainable
 from orchestrator.driver.preview import runs
-from orchestrator.scripts.script_process import CLIENT
 
 SPACE = """
 trainable: {function: train.py:train}
@@ -111,7 +110,7 @@ def test_a_command_can_be_run_by_hand_as_it_is_printed(
     (line,) = (line for line in shown.splitlines() if "by hand: " in line)
     done = subprocess.run(
         ["/bin/sh", "-c", line.partition("by hand: ")[2]],
-        env={"PYTHONPATH": str(CLIENT)},
+        env={},
         capture_output=True,
         text=True,
         check=True,

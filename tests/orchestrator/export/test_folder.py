@@ -18,6 +18,7 @@ from orchestrator.export.folder import guarantee
 from tests import sweeps
 from trainables import replay
 from trainables.errors import BadData
+from trainables.sources import holds_no_code
 from trainables.trial import ScriptSettings, TrialSettings, settings_from
 
 TRIAL = f"{sweeps.SWEEP_ID}-7"
@@ -54,6 +55,7 @@ def test_the_folder_holds_everything_that_the_ledger_knows(
     assert "jax==0.10.2" in (folder / "requirements.txt").read_text()
     assert (folder / "search-space.yaml").read_text() == "task: retrieval\n"
     assert not list((folder / "code").rglob("*.pyc"))
+    assert holds_no_code(folder), "beside a script, it would be code of its sweep"
 
 
 @pytest.mark.slow

@@ -168,6 +168,38 @@ def test_one_seed_of_each_establishes_no_difference_between_trials() -> None:
     assert findings(summarise(alone)) == []
 
 
+def test_without_a_preference_no_trial_is_ahead_of_another() -> None:
+    """One objective alone does not rank the trials of a sweep with several."""
+    document = sweeps.sweep_record().document
+    for prefer in ({}, {"prefer": "val/accuracy"}):
+        objective = {"maximize": ["val/accuracy"], "minimize": ["train/loss"], **prefer}
+        summary = summarise(sweeps.history(document={**document, "objective": objective}))
+        assert summary.front is not None
+        assert [line for line in findings(summary) if "ahead" in line] == [
+            "Trial 7 is 0.01836 ahead of trial 6 on validation. "
+            "With one seed of each, no difference is established."
+        ] * len(prefer)
+
+
+@pytest.mark.parametrize(
+    ("valued", "sentence"),
+    [
+        ([False], "1 trial diverged. The first"),
+        ([True], "1 trial diverged, and keeps the value of an earlier report. The first"),
+        ([True, False], "2 trials diverged, of which 1 keeps the value of an earlier report. The first"),
+        ([True, True], "2 trials diverged, of which 2 keep the value of an earlier report. The first"),
+    ],
+)
+def test_diverged_trials_are_told_with_the_values_that_they_keep(valued: list[bool], sentence: str) -> None:
+    cause = "diverged at step 80: val/accuracy is nan"
+    members = sweeps.trials()
+    for number, has_value in enumerate(valued):
+        done = replace(members[number], state="DIVERGED", cause=cause)
+        members[number] = done if has_value else replace(done, value=None, best_step=None)
+    (told,) = (line for line in context(summarise(sweeps.history(members))) if "diverged" in line)
+    assert told == f"{sentence}: trial 0 {cause}."
+
+
 def test_further_test_splits_have_their_median_and_their_best_seed() -> None:
     """After the test split itself, in the order of their numbers; the loss is not among them."""
     before = history([0.6, 0.62, 0.64])

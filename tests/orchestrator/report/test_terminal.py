@@ -50,6 +50,20 @@ def test_plain_text_is_complete() -> None:
     assert "\x1b" not in text
 
 
+def test_the_cause_of_one_failure_is_not_said_to_be_that_of_all() -> None:
+    """Failures are counted by their kind; of each kind the first is described."""
+    history = sweeps.history()
+    causes = iter(["error: ValueError: x must be below 3", "error: no memory"])
+    trials = [
+        replace(trial, state="FAILED", value=None, best_step=None, cause=next(causes))
+        if trial.number in (2, 3)
+        else trial
+        for trial in history.trials
+    ]
+    text = shown(summarise(replace(history, trials=tuple(trials))))
+    assert "Failed: 2 × error, the first: ValueError: x must be below 3" in text
+
+
 def test_a_narrow_terminal_omits_columns() -> None:
     text = shown(summarise(sweeps.history()), force_terminal=True, width=70, no_color=True)
     header = next(line for line in text.splitlines() if "val/accuracy" in line)
