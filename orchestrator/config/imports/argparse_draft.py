@@ -34,11 +34,17 @@ GIVEN = frozenset({"seed", "step", "folder", "resume"})
 _REPORTING = ("sweep_client", "SWEEP_REPORTS")
 """Texts, one of which is in every script that reports."""
 
-_STEPS = 100
-_LONGEST_TRIAL = 10**9
+STEPS = 100
+"""Steps of a trial whose length is not known."""
+
+LONGEST_TRIAL = 10**9
+"""Largest number of steps of a trial."""
+
+MOST_SEARCHED = 100
+"""Maximum number of searched hyperparameters in a file."""
+
 _LONGEST_WORD = 1_000
 _LARGEST = 10**15
-_MOST_SEARCHED = 100
 _RATIO = 10
 _LARGE = 16
 _NO_DEFAULT = object()
@@ -309,7 +315,7 @@ def draft(source: str, script: str, folder: Path | None = None) -> str:
         raise BadInput(_shown(script), must, ", ".join(named) or "no options", remedy)
     clock = next((option for option in options if option.last_name in CLOCKS), None)
     given = clock.default if clock is not None else None
-    steps = given if type(given) is int and 0 < given <= _LONGEST_TRIAL else _STEPS
+    steps = given if type(given) is int and 0 < given <= LONGEST_TRIAL else STEPS
     return "\n".join(
         [
             f"# A draft from the options of {_shown(script)}:"
@@ -370,8 +376,8 @@ def _searched(options: Sequence[ScriptOption]) -> tuple[dict[str, str], dict[str
             found = option.distribution()
             if found is not None and (variable := variable_of(option.name)) in variables:
                 raise _NotSearchedError(f"another one has the variable {variable}")
-            if found is not None and len(searched) == _MOST_SEARCHED:
-                raise _NotSearchedError(f"a file searches at most {_MOST_SEARCHED}")
+            if found is not None and len(searched) == MOST_SEARCHED:
+                raise _NotSearchedError(f"a file searches at most {MOST_SEARCHED}")
         except _NotSearchedError as reason:
             reasons[option.name] = str(reason)
             continue

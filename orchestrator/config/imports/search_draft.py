@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.config.document import tree_of
-from orchestrator.config.imports.argparse_draft import CLOCKS, GIVEN
+from orchestrator.config.imports.argparse_draft import CLOCKS, GIVEN, LONGEST_TRIAL, MOST_SEARCHED, STEPS
 from orchestrator.config.resolve import from_dict
 from orchestrator.config.sections import SearchEntry, validated
 from orchestrator.config.space import Distribution, read_space, size
@@ -22,14 +22,9 @@ from trainables.trial import variable_of
 TRIALS = 64
 """Trials of a search whose budget is not known."""
 
-STEPS = 100
-"""Steps of a trial whose length is not known."""
-
 _LONGEST_NAME = 64
 _LONGEST_SHOWN = 120
-_LONGEST_TRIAL = 10**9
 _MOST_TRIALS = 100_000
-_MOST_SEARCHED = 100
 _PLAIN = re.compile(r"[A-Za-z][\w./-]*|--?[A-Za-z][\w.-]*", re.ASCII)
 _WORDS = frozenset({"null", "true", "false"})
 
@@ -195,9 +190,9 @@ class DraftBuilder:
         Returns:
             The name of the hyperparameter, or None if the format refuses the entry.
         """
-        if len(self.search) == _MOST_SEARCHED:
+        if len(self.search) == MOST_SEARCHED:
             self.leave_out(
-                where, got, f"is one more than the {_MOST_SEARCHED} that a file searches", "Fix its value."
+                where, got, f"is one more than the {MOST_SEARCHED} that a file searches", "Fix its value."
             )
             return None
         name = self._accept(where, key, entry, got)
@@ -207,8 +202,8 @@ class DraftBuilder:
 
     def fix(self, where: str, key: str, value: Any) -> str | None:
         """Add a value that every trial gets; return its name, or None if a file cannot hold the value."""
-        if len(self.fixed) == _MOST_SEARCHED:
-            why = f"is one more than the {_MOST_SEARCHED} fixed values that a file has"
+        if len(self.fixed) == MOST_SEARCHED:
+            why = f"is one more than the {MOST_SEARCHED} fixed values that a file has"
             self.leave_out(where, value, why, "Write it in the script.")
             return None
         if key in GIVEN:
@@ -225,7 +220,7 @@ class DraftBuilder:
         """Return the steps of a trial: the value of a fixed option such as `epochs`, or a guess."""
         known = [value for name, value in self.fixed.items() if name.rpartition(".")[2] in CLOCKS]
         for value in known:
-            if type(value) is int and 0 < value <= _LONGEST_TRIAL:
+            if type(value) is int and 0 < value <= LONGEST_TRIAL:
                 return value
         self.guesses.append(f"training.steps: how often a trial reports is not known; {STEPS}.")
         return STEPS

@@ -21,6 +21,7 @@ from orchestrator.service import deliveries, service
 from orchestrator.storage.paths import Paths
 from orchestrator.system import System
 from orchestrator.tracking.shipper import Shipper, Timeouts
+from orchestrator.upkeep import recovery
 from orchestrator.upkeep.recovery import Recovery, recover
 from tests.simulation.database import Database
 from tests.simulation.faults import Fault
@@ -128,7 +129,7 @@ class World:
         """Let services open the simulated ledger, and wait in simulated time."""
         with (
             patch.object(service, "Shutdown", ServingShutdown),
-            patch.object(service, "recover", self._recover),
+            patch.object(recovery, "recover", self._recover),
             patch.object(service, "POLL_SECONDS", POLL_SECONDS),
             patch.object(service, "KNOCK_SECONDS", LOOK_SECONDS),
             patch.object(service.Service, "poll", self._noted(service.Service.poll)),
@@ -161,11 +162,11 @@ class World:
         return Shipper(lease, uri, artifacts, pace=pace, begin=begin)
 
     def _recover(self, url: str, system: System) -> Recovery:
-        recovery = recover(str(self.database.url), system)
+        rebuilt = recover(str(self.database.url), system)
         self._kernel.trace("has rebuilt the ledger")
         self.database.reopen()
         self.rules.lose()
-        return recovery
+        return rebuilt
 
     def _paths(self, machine: Machine) -> Paths:
         return Paths(
