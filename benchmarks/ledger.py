@@ -378,7 +378,7 @@ def deliveries(folder: Path, running: int, points: int) -> Iterator[tuple[str, .
         keys, ledger, sweep_id = launched(session), lease.writer.ledger, session.sweep.id
 
         def report_all(rows: Sequence[tuple[str, int]], at: float) -> None:
-            """Insert reports of trials by number, without the writer and the backup: no delivery reads it."""
+            """Insert reports of trials by number, without the writer and the backup."""
             values = [METRICS | {"val/accuracy": index / 1e5} for _, index in rows]
             records = [
                 ReportRecord(key, 10 * (index + 1), f"{key}.1", each, BEGAN + at)
