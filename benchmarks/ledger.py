@@ -31,7 +31,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from itertools import groupby
-from multiprocessing import active_children
+from multiprocessing import Pipe, active_children, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -233,7 +234,8 @@ def resumes(
                 yield f"{title} resume: {what}", milliseconds, statements.count - before
             yield f"{title} resume, {reports} reports", total, 0
             for compaction in active_children():
-                compaction.join()
+                if compaction.name != PROXY:
+                    compaction.join()
 
 
 def launched(session: Session) -> list[str]:
@@ -328,12 +330,30 @@ def line_of(row: dict[str, Any]) -> list[Change]:
 
 @contextmanager
 def delayed(url: str | None, seconds: float) -> Iterator[str | None]:
-    """Yield the URL of a database whose server answers later by some seconds."""
+    """Yield the URL of a database whose server answers later by some seconds.
+
+    The proxy that delays the answers has a process of its own, whose time is not that of a report.
+    """
     if url is None or not seconds:
         yield url
         return
+    ours, theirs = Pipe()
+    proxy = get_context("spawn").Process(target=_delay, args=(url, seconds, theirs), name=PROXY)
+    proxy.start()
+    yield ours.recv()
+    ours.send(None)
+    proxy.join()
+
+
+PROXY = "proxy"
+"""Name of the process of `delayed`."""
+
+
+def _delay(url: str, seconds: float, ours: Connection) -> None:
+    """Send the URL of the delayed database, and relay until something is received."""
     with relaying(SlowProxy(make_url(url).port or 5432, seconds)) as proxy:
-        yield proxy.before(url)
+        ours.send(proxy.before(url))
+        ours.recv()
 
 
 BEGAN = 1.8e9
@@ -378,7 +398,7 @@ def deliveries(folder: Path, running: int, points: int) -> Iterator[tuple[str, .
         keys, ledger, sweep_id = launched(session), lease.writer.ledger, session.sweep.id
 
         def report_all(rows: Sequence[tuple[str, int]], at: float) -> None:
-            """Insert reports of trials by number, without the writer and the backup: no delivery reads it."""
+            """Insert reports of trials by number, without the writer and the backup."""
             values = [METRICS | {"val/accuracy": index / 1e5} for _, index in rows]
             records = [
                 ReportRecord(key, 10 * (index + 1), f"{key}.1", each, BEGAN + at)

@@ -117,7 +117,7 @@ def commit(connection: Connection) -> None:
     Source: PostgreSQL's manual, 54.2.4 Pipelining (of the extended query protocol).
     """
     with _errors_of(connection):
-        # Not prepared: a statement with a name would be as long, and logs of the server would not say COMMIT.
+        # Not prepared, so that what looks at the connection, as a proxy may, sees a COMMIT.
         _driver(connection).execute("COMMIT", prepare=False)
 
 
