@@ -76,7 +76,13 @@ def imported(
         url = url_of(source)
         address = known if url is None else f"optuna://{url}#{found.name}"
         draft = optuna_draft(found, redacted(source), objective, address)
-        return _imported(draft, is_written=url is None)
+        if url is None:
+            return _imported(draft)
+        drawn = {name for trial in found.trials for name in trial.entries}
+        if drawn.issuperset(draft.sections["search"]):
+            return _imported(draft, is_written=False)
+        # The storage has other names than the file, so its trials are written under those of the file.
+        return _imported(optuna_draft(found, redacted(source), objective, known))
     root, text = read_document(path)
     if is_wandb_sweep(root):
         if overrides:
