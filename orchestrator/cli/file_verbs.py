@@ -127,7 +127,7 @@ def evaluate(
 
         sweep evaluate retrieval-laptop-1a2b3c4d-7
     """
-    selected = Trial.named(trial_name(trial), root=root, data=data)
+    selected = Trial.find(trial_name(trial), root=root, data=data)
     answer = selected.evaluate()
     console = Console(soft_wrap=True, highlight=False)
     if as_json:
@@ -157,7 +157,7 @@ def export(
 
         sweep export retrieval-laptop-1a2b3c4d-7
     """
-    selected = Trial.named(trial_name(trial), root=root)
+    selected = Trial.find(trial_name(trial), root=root)
     folder = (to or Path("exports") / selected.key).absolute()
     notes = selected.export(folder)
     if as_json:
