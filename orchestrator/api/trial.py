@@ -133,7 +133,7 @@ class Trial:
         """Return the trial with a key, a shortened key, or a number in the newest sweep.
 
         Args:
-            key: `<sweep>-<number>`, as the leaderboard shows it, in which the ID of the sweep may be shortened;
+            key: `<sweep>-<number>`, as the leaderboard shows it, where the ID of the sweep may be shortened;
                 or number in the newest sweep.
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
