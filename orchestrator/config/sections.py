@@ -816,10 +816,9 @@ def _remedy(model: type[BaseModel], location: Path, given: Any) -> str:
     if isinstance(given, str) and _spells_number(given):
         return "Remove the quotes."
     names = tuple(part for part in location if isinstance(part, str))
-    if len(names) == 2 and names[0] == "search":
-        kind = {"uniform": [0.1, 0.9]} if isinstance(given, str) else {"choice": given}
-        kind = {"choice": [given]} if isinstance(given, int | float) else kind
-        return f"For example {names[1]}: {flow(kind)}."
+    if len(names) == 2 and names[0] == "search" and not isinstance(given, dict):
+        values = given if isinstance(given, list) else [given] if isinstance(given, int | float) else []
+        return f"For example {names[1]}: {flow({'choice': values} if values else {'uniform': [0.1, 0.9]})}."
     owner = _model_at(model, names[:-1])
     field = owner.model_fields.get(names[-1]) if owner and names else None
     if field is None or not field.examples:

@@ -205,6 +205,11 @@ CASES = {
         "uniform",
         "7: search.gamma_init.min must be a mapping (got 'uniform'). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
     ),
+    "nothing as search": (
+        UNIFORM,
+        "null",
+        "7: search.gamma_init.min must be a mapping (got null). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+    ),
     "a nested name": (
         f"gamma_init.min: {UNIFORM}",
         f"gamma_init: {{min: {UNIFORM}}}",
