@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from orchestrator.api.imports import imported
 from orchestrator.cli.printing import print_line
+from orchestrator.config.resolve import check_name
 from orchestrator.errors import BadInput, counted
 from orchestrator.output import print_error
 from orchestrator.report.words import near
@@ -56,6 +58,10 @@ def import_search(
     if minimize is not None and maximize is not None:
         raise BadInput("--minimize", "must be left out if --maximize is given", minimize, "Name one metric.")
     objective = {"minimize": minimize} if minimize else {"maximize": maximize} if maximize else None
+    if output is not None:
+        check_name(
+            output.stem, f"--output {output}", "the file's name", "Choose another: it names the sweep."
+        )
     known = None if output is None else output.with_name(f"{output.stem}-{_KNOWN}")
     for file in (output, known):
         if file is not None and file.exists():
@@ -68,9 +74,8 @@ def import_search(
         print_line(found.text.rstrip("\n"))
         return
     output.write_text(found.text, encoding="utf-8")
-    print_line(
-        f"{near(output.absolute())} is written. Check it with: sweep validate {near(output.absolute())}"
-    )
+    written = near(output.absolute())
+    print_line(f"{written} is written. Check it with: sweep validate {shlex.quote(written)}")
     if found.known:
         known.write_text(found.known, encoding="utf-8")
         print_line(
