@@ -34,7 +34,7 @@ from orchestrator.client.statuses import DetailedStatus
 from orchestrator.driver import admission, preflight
 from orchestrator.driver.admission import Run
 from orchestrator.driver.detached import DEADLINE_SECONDS, NOTIFY, TRACKING_SECONDS
-from orchestrator.driver.log import Observer
+from orchestrator.driver.log import Observer, profile_note
 from orchestrator.driver.run import drive
 from orchestrator.driver.user_code import check_bound
 from orchestrator.errors import BadInput, Exit, Refusal, exit_of
@@ -212,9 +212,7 @@ class Sweep(LoadedSweep):
             hardware = self.admit()
             if profile := self.specification.profile:
                 reasons = {None: "as it began", True: hardware.phrase, False: "asked for"}
-                why = reasons[self._request.automatic]
-                setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
-                screen.say(f"Profile `{profile}` ({why}): {setting}")
+                screen.say(profile_note(profile, reasons[self._request.automatic]))
             known = self._is_known()
             run = Run(
                 self.workspace.paths,
