@@ -770,7 +770,8 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
     if kind == "extra_forbidden":
         name = str(location[-1])
         owner = _model_at(model, location[:-1])
-        known = [field.alias or key for key, field in owner.model_fields.items()] if owner else []
+        fields = owner.model_fields if owner else {}
+        known = [field.alias or key for key, field in fields.items() if key != "longer"]  # no file has that
         known += ["trainable"] if owner is SpaceFile else []
         remedy = nearest(name, known)
         if location[0] == "search" and len(location) == 3 and isinstance(error["input"], dict):

@@ -235,6 +235,11 @@ CASES = {
         "evalute:",
         "5: evalute is not a known key. Did you mean `evaluate`?",
     ),
+    "unknown key of a budget": (
+        "budget: {trials: 16}",
+        "budget: {trials: 16, kind: 8}",
+        "15: budget.kind is not a known key. There are: failures, gpu_hours, hours, no_improvement, target, trials.",
+    ),
     "unknown section, of a name that the code has": (
         "evaluate:",
         "first:",
