@@ -8,15 +8,11 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.api.imports import imported
+from orchestrator.api.imports import checked_output, imported
 from orchestrator.cli.printing import print_line
-from orchestrator.config.resolve import check_name
 from orchestrator.errors import BadInput, counted
 from orchestrator.output import print_error
 from orchestrator.report.words import near
-
-_KNOWN = "known.csv"
-"""Suffix of the file name for known results."""
 
 
 def import_search(
@@ -58,14 +54,7 @@ def import_search(
     if minimize is not None and maximize is not None:
         raise BadInput("--minimize", "must be left out if --maximize is given", minimize, "Name one metric.")
     objective = {"minimize": minimize} if minimize else {"maximize": maximize} if maximize else None
-    if output is not None:
-        check_name(
-            output.stem, f"--output {output}", "the file's name", "Choose another: it names the sweep."
-        )
-    known = None if output is None else output.with_name(f"{output.stem}-{_KNOWN}")
-    for file in (output, known):
-        if file is not None and file.exists():
-            raise BadInput(str(file), "already exists", "", "Choose another name, or move the file away.")
+    known = None if output is None else checked_output(output)
     name = None if known is None else known.name
     found = imported(source, overrides or (), study=study, objective=objective, known=name)
     for note in found.notes:
