@@ -14,6 +14,7 @@ from orchestrator.config.imports.optuna_study import optuna_draft
 from orchestrator.config.imports.ray_results import RayTrial, metrics_of, ray_draft
 from orchestrator.config.imports.search_draft import SearchDraft, csv_of
 from orchestrator.config.imports.wandb_sweep import is_wandb_sweep, wandb_draft
+from orchestrator.config.resolve import check_name
 from orchestrator.config.yaml_reader import read_document
 from orchestrator.errors import BadInput, counted
 from orchestrator.process_secrets import redacted
@@ -76,7 +77,13 @@ def imported(
         url = url_of(source)
         address = known if url is None else f"optuna://{url}#{found.name}"
         draft = optuna_draft(found, redacted(source), objective, address)
-        return _imported(draft, is_written=url is None)
+        if url is None:
+            return _imported(draft)
+        drawn = {name for trial in found.trials for name in trial.entries}
+        if drawn.issuperset(draft.sections["search"]):
+            return _imported(draft, is_written=False)
+        # The storage has other names than the file, so its trials are written under those of the file.
+        return _imported(optuna_draft(found, redacted(source), objective, known))
     root, text = read_document(path)
     if is_wandb_sweep(root):
         if overrides:
@@ -87,6 +94,20 @@ def imported(
         return _imported(hydra_draft(root, overrides, file, part=is_part(text)))
     must = "must have `parameters`, as a sweep of W&B, or `hydra.sweeper`, as a configuration of Hydra"
     raise BadInput(source, must, root.shown(), "Give overrides such as 'lr=interval(0.001, 0.1)' for Hydra.")
+
+
+def checked_output(output: Path) -> Path:
+    """Check the name of a search-space file to be written, and return the CSV file of its known results.
+
+    Raises:
+        BadInput: The name cannot be that of a sweep, or one of the files exists.
+    """
+    check_name(output.stem, "--output", "the file's name", "Choose another: it names the sweep.")
+    known = output.with_name(f"{output.stem}-known.csv")
+    for file in (output, known):
+        if file.exists():
+            raise BadInput(str(file), "already exists", "", "Choose another name, or move the file away.")
+    return known
 
 
 def _imported(draft: SearchDraft, *, is_written: bool = True) -> Imported:

@@ -127,7 +127,7 @@ class LocalBackend(Backend):
         return [trial_row(record) for record in sorted(found, key=lambda one: one.role != "search")]
 
     def trial(self, trial: str) -> TrialDocument:
-        found = api.local_trial.Trial.named(trial, root=self._root)
+        found = api.local_trial.Trial.find(trial, root=self._root)
         history = found.history()
         log = found.log() if history.attempts else api.local_trial.WorkerLogs("", (), ())
         unshown, last = found.unshown_metrics, history.reports[-1] if history.reports else None
@@ -166,7 +166,7 @@ class LocalBackend(Backend):
     def reports(self, trial: str) -> Sequence[ReportRow]:
         return [
             report_row(record)
-            for record in api.local_trial.Trial.named(trial, root=self._root).history().reports
+            for record in api.local_trial.Trial.find(trial, root=self._root).history().reports
         ]
 
     def log(self, sweep: str, start: int | None = None, length: int = LOG_BYTES) -> LogPart:
@@ -200,7 +200,7 @@ class LocalBackend(Backend):
         return client.answers.LogPart(part.start, part.end, part.size, part.text, note, is_over)
 
     def trial_log(self, trial: str, start: int = 0, length: int = LOG_BYTES) -> LogPart:
-        found = api.local_trial.Trial.named(trial, root=self._root)
+        found = api.local_trial.Trial.find(trial, root=self._root)
         file = self.workspace.paths.log(found.record.sweep_id, found.key)
         return log_part(file, start, length) if file.exists() else client.answers.LogPart(0, 0, 0, "")
 

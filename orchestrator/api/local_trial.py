@@ -128,37 +128,21 @@ class Trial:
 
     @classmethod
     def find(cls, key: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
-        """Return the trial with a key.
-
-        Args:
-            key: `<sweep>-<number>`, as the leaderboard shows it.
-            root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
-            data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
-
-        Raises:
-            BadInput: The ledger does not exist.
-            NotFound: The trial does not exist.
-        """
-        workspace = Workspace.at(root, data)
-        with workspace.ledger() as ledger:
-            return cls(trial_named(ledger, key), workspace)
-
-    @classmethod
-    def named(cls, name: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
         """Return the trial with a key, a shortened key, or a number in the newest sweep.
 
         Args:
-            name: Key, in which the ID of the sweep may be shortened, or number in the newest sweep.
+            key: `<sweep>-<number>`, as the leaderboard shows it, where the ID of the sweep may be shortened;
+                or number in the newest sweep.
             root: Folder of everything that sweeps write; `SWEEP_ROOT` or else `mlruns` if None.
             data: Folder of the data sets; `SWEEP_DATA` or else `data` if None.
 
         Raises:
-            BadInput: The ledger does not exist.
+            BadInput: The ledger does not exist, or several sweeps begin with the shortened ID.
             NotFound: The trial does not exist.
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
-            return cls(trial_named(ledger, key_named(begun(ledger), shelved(ledger), name)), workspace)
+            return cls(trial_named(ledger, key_named(begun(ledger), shelved(ledger), key)), workspace)
 
     def __repr__(self) -> str:
         return f"Trial({self.key!r}, {self.state}, value={self.value})"

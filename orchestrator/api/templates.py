@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from importlib.resources import files
@@ -132,12 +133,14 @@ def write_for_script(script: Path) -> tuple[Path, list[str]]:
         script: Path of the script.
 
     Returns:
-        The file, named after the script, and what was guessed or is to be completed, a sentence each.
+        The file, named after the script, with `-` for what the name of a sweep cannot have; and what was
+        guessed or is to be completed, a sentence each.
 
     Raises:
         BadInput: The script cannot be read, has no option that can be searched, or the file exists.
     """
-    file = script.with_suffix(".yaml")
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", script.stem).strip("-_")[:64]
+    file = script.with_name(f"{name or 'sweep'}.yaml")
     text = argparse_draft.draft(_source_of(script), script.name, script.parent)
     _check_absent([file])
     file.write_text(text, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -56,7 +57,7 @@ def init(
         for guess in guesses:
             print_line(guess)
         print_line(f"{near(written_file.absolute())} is written. Correct it, then check it with")
-        print_line(f"  sweep validate {near(written_file.absolute())}")
+        print_line(f"  sweep validate {shlex.quote(near(written_file.absolute()))}")
     elif cluster is not None:
         if folder != Path():
             must = "must be given only a folder"
@@ -71,7 +72,7 @@ def init(
     else:
         file, schema = templates.write_search_space(task, folder)
         print_line(f"{near(file.absolute())} is written, with {schema.name} for editors.")
-        print_line(f"Run it with: sweep {near(file.absolute())}")
+        print_line(f"Run it with: sweep {shlex.quote(near(file.absolute()))}")
 
 
 def export_study(
@@ -127,7 +128,7 @@ def evaluate(
 
         sweep evaluate retrieval-laptop-1a2b3c4d-7
     """
-    selected = Trial.named(trial_name(trial), root=root, data=data)
+    selected = Trial.find(trial_name(trial), root=root, data=data)
     answer = selected.evaluate()
     console = Console(soft_wrap=True, highlight=False)
     if as_json:
@@ -157,7 +158,7 @@ def export(
 
         sweep export retrieval-laptop-1a2b3c4d-7
     """
-    selected = Trial.named(trial_name(trial), root=root)
+    selected = Trial.find(trial_name(trial), root=root)
     folder = (to or Path("exports") / selected.key).absolute()
     notes = selected.export(folder)
     if as_json:

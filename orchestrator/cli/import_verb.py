@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.api.imports import imported
+from orchestrator.api.imports import checked_output, imported
 from orchestrator.cli.printing import print_line
 from orchestrator.errors import BadInput, counted
 from orchestrator.output import print_error
 from orchestrator.report.words import near
-
-_KNOWN = "known.csv"
-"""Suffix of the file name for known results."""
 
 
 def import_search(
@@ -56,10 +54,7 @@ def import_search(
     if minimize is not None and maximize is not None:
         raise BadInput("--minimize", "must be left out if --maximize is given", minimize, "Name one metric.")
     objective = {"minimize": minimize} if minimize else {"maximize": maximize} if maximize else None
-    known = None if output is None else output.with_name(f"{output.stem}-{_KNOWN}")
-    for file in (output, known):
-        if file is not None and file.exists():
-            raise BadInput(str(file), "already exists", "", "Choose another name, or move the file away.")
+    known = None if output is None else checked_output(output)
     name = None if known is None else known.name
     found = imported(source, overrides or (), study=study, objective=objective, known=name)
     for note in found.notes:
@@ -68,9 +63,8 @@ def import_search(
         print_line(found.text.rstrip("\n"))
         return
     output.write_text(found.text, encoding="utf-8")
-    print_line(
-        f"{near(output.absolute())} is written. Check it with: sweep validate {near(output.absolute())}"
-    )
+    written = near(output.absolute())
+    print_line(f"{written} is written. Check it with: sweep validate {shlex.quote(written)}")
     if found.known:
         known.write_text(found.known, encoding="utf-8")
         print_line(

@@ -21,11 +21,11 @@ UNKNOWN_KEY = "is not a known key"
 
 DEEPEST = 8
 """Levels of nesting; the format itself needs seven."""
-_PLAIN = re.compile(r"""(?! )[^{}\[\],#:"'&*!|>%@`]+(?<! )""")
-"""Pattern of the texts that need no quotes in a list or a mapping."""
-
 MOST_NODES = 5_000
 """Keys and values of one file, so that a hostile one is refused in well under a second."""
+
+_PLAIN = re.compile(r"""(?! )[^{}\[\],#:"'&*!|>%@`]+(?<! )""")
+"""Pattern of the texts that need no quotes in a list or a mapping."""
 
 
 class Violation(Exception):

@@ -47,7 +47,7 @@ def load(path: Path, *, profile: str | None, overrides: Sequence[str] = (), gpus
     Raises:
         BadInput: The file, the profile or an override is wrong.
     """
-    _check_name(path.stem, shown(path), "the file's name", "Rename it: it names the sweep.")
+    check_name(path.stem, shown(path), "the file's name", "Rename it: it names the sweep.")
     root, text = read_document(path)
     return _resolved(root, path.stem, profile, overrides, gpus, text, path.resolve().parent)
 
@@ -64,7 +64,7 @@ def from_dict(document: Mapping[str, Any], *, name: str, profile: str | None, gp
     Raises:
         BadInput: The mapping or the profile is wrong; the error names the key.
     """
-    _check_name(name, "name", "a sweep's name", "Choose another.")
+    check_name(name, "name", "a sweep's name", "Choose another.")
     root = tree_of(document)
     return _resolved(root, name, profile, (), gpus, json.dumps(root.plain(), indent=1), Path.cwd())
 
@@ -83,7 +83,7 @@ def from_tree(
     Raises:
         BadInput: A section or an override is wrong.
     """
-    _check_name(name, "name", "a sweep's name", "Choose another.")
+    check_name(name, "name", "a sweep's name", "Choose another.")
     for override in overrides:
         root = _overridden(root, override, "--set ")
     sweep = _validated(root, name, profile, json.dumps(root.plain(), indent=1))
@@ -184,7 +184,12 @@ def _check_settings(sweep: SweepConfig) -> None:
         earlier.setdefault(key, f"the setting {index + 1} of `try`")
 
 
-def _check_name(name: str, where: str, what: str, remedy: str) -> None:
+def check_name(name: str, where: str, what: str, remedy: str) -> None:
+    """Check that a name, such as the stem of a search-space file, can be that of a sweep.
+
+    Raises:
+        BadInput: It has other characters than those of a slug, or too many.
+    """
     if not re.fullmatch(SLUG, name):
         must = f"{what} must be letters, digits, - and _, at most 64"
         raise BadInput(where, must, f"`{shown(Path(name))[:80]}`", remedy)

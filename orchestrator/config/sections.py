@@ -769,7 +769,8 @@ def _violation(error: Any, model: type[BaseModel], prefix: Path) -> Violation:
     if kind == "extra_forbidden":
         name = str(location[-1])
         owner = _model_at(model, location[:-1])
-        known = [field.alias or key for key, field in owner.model_fields.items()] if owner else []
+        fields = owner.model_fields if owner else {}
+        known = [field.alias or key for key, field in fields.items() if key != "longer"]  # no file has that
         known += ["trainable"] if owner is SpaceFile else []
         remedy = nearest(name, known)
         if location[0] == "search" and len(location) == 3 and isinstance(error["input"], dict):
@@ -815,10 +816,9 @@ def _remedy(model: type[BaseModel], location: Path, given: Any) -> str:
     if isinstance(given, str) and _spells_number(given):
         return "Remove the quotes."
     names = tuple(part for part in location if isinstance(part, str))
-    if len(names) == 2 and names[0] == "search":
-        kind = {"uniform": [0.1, 0.9]} if isinstance(given, str) else {"choice": given}
-        kind = {"choice": [given]} if isinstance(given, int | float) else kind
-        return f"For example {names[1]}: {flow(kind)}."
+    if len(names) == 2 and names[0] == "search" and not isinstance(given, dict):
+        values = given if isinstance(given, list) else [given] if isinstance(given, int | float) else []
+        return f"For example {names[1]}: {flow({'choice': values} if values else {'uniform': [0.1, 0.9]})}."
     owner = _model_at(model, names[:-1])
     field = owner.model_fields.get(names[-1]) if owner and names else None
     if field is None or not field.examples:

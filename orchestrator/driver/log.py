@@ -140,5 +140,6 @@ def describe(progress: Progress, metric: str) -> str:
 
 def profile_note(profile: str, why: str) -> str:
     """Return the message about the profile of a sweep and the reason of its choice."""
-    setting = "smaller than the paper's; choose the profile `full` for the paper's setting."
-    return f"Profile `{profile}` ({why}): {setting}"
+    return (
+        f"Profile `{profile}` ({why}) replaces settings of the file; the profile `full` is the file as it is."
+    )

@@ -125,7 +125,7 @@ def _check_resources(sweep: SweepConfig, available: Hardware) -> None:
             f"{sweep.name}: resources.gpu",
             f"must be available, but {available.phrase}",
             f"{trial.gpu:g}",
-            "Use `--profile laptop`, or submit to a cluster that has GPUs.",
+            f"Use at most {available.gpus:g}, perhaps by a profile of the file, or a cluster that has more.",
         )
     if trial.cpu > available.cpus:
         raise BadInput(

@@ -121,8 +121,10 @@ def enter(leased: LeasedSweep, data: TaskData | None) -> None:
         leased.writer.reopen("it is to go on", leased.run.reopen)
     if lost := leased.writer.lose_attempts():
         say(f"Ended {counted(lost, 'attempt')} of a dead driver at the last report.")
-    now_used = {**known.facts, SPECIFICATION: sweep.source_text}
-    facts, news = _with_code(now_used, sweep, leased.run.owner, ledger.now())
+    facts: Mapping[str, Any] = {**known.facts, SPECIFICATION: sweep.source_text}
+    news = None
+    if not is_finished(leased):  # a finished sweep runs nothing, whatever its code is by now
+        facts, news = _with_code(facts, sweep, leased.run.owner, ledger.now())
     if news:
         _keep_code(leased)
         say(news)

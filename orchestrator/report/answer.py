@@ -200,6 +200,8 @@ def _ahead(summary: Summary) -> list[str]:
     first, second = ranked[0], ranked[1]
     assert first.value is not None
     assert second.value is not None
+    if first.value == second.value:
+        return [f"Trials {first.number} and {second.number} have the same value{summary.judged}."]
     ahead = words.number(abs(first.value - second.value))
     return [
         f"Trial {first.number} is {ahead} ahead of trial {second.number}{summary.judged}. "

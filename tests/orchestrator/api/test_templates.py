@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ruamel.yaml import YAML
 from orchestrator import Sweep
 from orchestrator.api import templates
 from orchestrator.cli.app import run_command
+from orchestrator.config.resolve import check_name
 from orchestrator.errors import BadInput
 from trainables.tasks import TASKS
 
@@ -99,6 +101,25 @@ def test_a_node_installs_the_wheel_beside_the_cluster_files(
     setup = ["sh", str(tmp_path / "cluster" / "setup.sh"), *settings]
     done = subprocess.run(setup, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == requirement
+
+
+@pytest.mark.parametrize(
+    ("script", "file"),
+    [("my train.py", "my-train"), ("train.v2.py", "train-v2"), ("größe.py", "gr-e"), ("é.py", "sweep")],
+)
+def test_the_draft_of_a_script_names_a_sweep(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], script: str, file: str
+) -> None:
+    """Whatever the script is called, and wherever it lies, the printed command accepts the file."""
+    folder = tmp_path / "my code"
+    folder.mkdir()
+    text = "import argparse\nparser = argparse.ArgumentParser()\n"
+    text += 'parser.add_argument("--lr", type=float, default=0.1)'
+    (folder / script).write_text(text)
+    assert run_command(["init", "--script", str(folder / script)]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert shlex.split(line) == ["sweep", "validate", str(folder / f"{file}.yaml")]
+    check_name(file, "init", "the name", "")
 
 
 def test_the_verb_says_what_it_has_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,7 +80,7 @@ FILES: dict[str, tuple[str, str]] = {
     "no trials": (SPACE.replace("trials: 4", "trials: 0"), "budget.trials"),
     "trials in words": (SPACE.replace("trials: 4", "trials: ten"), "budget.trials"),
     "more processors than the machine has": (SPACE.replace("cpu: 1", "cpu: 4096"), "resources.cpu"),
-    "a GPU on a machine without one": (SPACE.replace("cpu: 1", "cpu: 1, gpu: 1"), "resources.gpu"),
+    "a GPU on a machine without one": (SPACE.replace("cpu: 1", "cpu: 1, gpu: 1"), "Use at most 0,"),
     "an interval of nothing": (SPACE.replace("interval: 10", "interval: 100"), "training.interval"),
     "a module": (SPACE.replace("layer: lds", "layer: os.path"), "layer"),
 }

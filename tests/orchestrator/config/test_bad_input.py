@@ -205,6 +205,11 @@ CASES = {
         "uniform",
         "7: search.gamma_init.min must be a mapping (got 'uniform'). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
     ),
+    "nothing as search": (
+        UNIFORM,
+        "null",
+        "7: search.gamma_init.min must be a mapping (got null). For example gamma_init.min: {uniform: [0.1, 0.9]}.",
+    ),
     "a nested name": (
         f"gamma_init.min: {UNIFORM}",
         f"gamma_init: {{min: {UNIFORM}}}",
@@ -229,6 +234,11 @@ CASES = {
         "evaluate:",
         "evalute:",
         "5: evalute is not a known key. Did you mean `evaluate`?",
+    ),
+    "unknown key of a budget": (
+        "budget: {trials: 16}",
+        "budget: {trials: 16, kind: 8}",
+        "15: budget.kind is not a known key. There are: failures, gpu_hours, hours, no_improvement, target, trials.",
     ),
     "unknown section, of a name that the code has": (
         "evaluate:",

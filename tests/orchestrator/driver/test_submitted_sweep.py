@@ -95,5 +95,5 @@ def test_the_options_of_a_submission_reach_its_driver(
     assert (invocation.deadline, invocation.unless_stopped, invocation.reopen) == (7.0, True, ())
     assert invocation.known == sweep.id
     printed = capsys.readouterr().out
-    assert "Profile `laptop` (as it began)" in printed
+    assert "Profile `laptop` (as it began) replaces settings of the file" in printed
     assert "driven" in printed

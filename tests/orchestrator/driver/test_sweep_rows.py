@@ -243,6 +243,9 @@ def test_code_that_has_changed_since_the_sweep_began_is_said_and_recorded(sessio
         script.write_text("def train(trial): return 1  # edited while the sweep runs")
         for _ in range(2):
             note_code(held)
+        lease.writer.set_sweep_state("COMPLETE")
+        script.write_text("def train(trial): return 2  # edited after the end: no trial runs it")
+        enter(held, None)
     assert lines.lines == 2 * [
         f"The code in {sessions.folder} has changed since the sweep began: "
         "its trials do not all run the same code."

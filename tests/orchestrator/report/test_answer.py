@@ -166,6 +166,8 @@ def test_one_seed_of_each_establishes_no_difference_between_trials() -> None:
     )
     alone = sweeps.history([sweeps.trial(0)])
     assert findings(summarise(alone)) == []
+    equal = sweeps.history([replace(sweeps.trial(number), value=0.5) for number in (2, 0)])
+    assert findings(summarise(equal)) == ["Trials 0 and 2 have the same value on validation."]
 
 
 def test_without_a_preference_no_trial_is_ahead_of_another() -> None:

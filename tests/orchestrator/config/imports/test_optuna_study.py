@@ -96,6 +96,25 @@ def test_a_journal_with_two_objectives(tmp_path: Path, capsys: pytest.CaptureFix
     assert (rows[0], len(rows)) == ("x,n,loss,size", 4), "a journal is not read when the sweep starts"
 
 
+def test_the_results_of_a_renamed_parameter_are_known_by_its_new_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The storage has them by the old name, by which the file could not find them."""
+
+    def objective(trial: optuna.Trial) -> float:
+        return trial.suggest_float("learning rate", 0, 1)
+
+    source = stored(tmp_path, objective)
+    sweep, text, notes = translated(tmp_path, capsys, f"sqlite:///{source}")
+    assert list(sweep.search) == ["learning_rate"]
+    assert "is named learning_rate here" in " ".join(notes)
+    assert "known: translated-known.csv\n" in text
+    (header, *rows) = (tmp_path / "translated-known.csv").read_text().splitlines()
+    assert header == "learning_rate,val/loss"
+    assert run_command(["validate", str(tmp_path / "translated.yaml")]) == 0
+    assert f"known results of translated-known.csv: {len(rows)} results\n" in capsys.readouterr().out
+
+
 def test_choices_keep_their_types(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def objective(trial: optuna.Trial) -> float:
         return float(trial.suggest_categorical("c", [None, 1, 0.5, "a", True]) is None)

@@ -35,6 +35,15 @@ def test_no_file_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert not (tmp_path / "s.yaml").exists()
 
 
+def test_a_file_that_could_not_be_run_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.yaml").write_text(WANDB)
+    assert run_command(["import", str(tmp_path / "w.yaml"), "--output", str(tmp_path / "a b.yaml")]) == 2
+    assert "the file's name must be letters, digits, - and _" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["w.yaml"]
+
+
 @pytest.mark.parametrize(
     ("words", "must"),
     [
