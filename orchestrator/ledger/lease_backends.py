@@ -11,18 +11,17 @@ its token, so a driver that was cut off and comes back changes nothing.
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from sqlalchemy import Connection, Float, Insert, Select, bindparam, func, literal_column, select, update
 
-from orchestrator.errors import DISK_FULL, NoSpace
 from orchestrator.ledger.holder import Holder, Token, busy
 from orchestrator.ledger.prepared import Answer, execute, send
-from orchestrator.ledger.schema import RECOVERY_LOCK
+from orchestrator.ledger.schema import RECOVERY_LOCK, refused_without_space
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
 
@@ -108,7 +107,7 @@ class FileLease:
             Busy: A living process holds it.
             NoSpace: The disk of the file is full.
         """
-        with _refused_without_space(self._path):
+        with refused_without_space(self._path):
             return self._take()
 
     def _take(self) -> Token:
@@ -159,18 +158,6 @@ class FileLease:
         self._file.close()
         self._recovery.close()
         self._file = self._recovery = None
-
-
-@contextmanager
-def _refused_without_space(path: Path) -> Iterator[None]:
-    """Raise NoSpace if the disk of a lock file is full."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_FULL:
-            raise
-        must, got = "needs space for the lock of a sweep", str(error.strerror)
-        raise NoSpace(str(path), must, got, "Free some space, and run the same command again.") from error
 
 
 def file_holder(path: Path) -> Holder | None:

@@ -67,7 +67,14 @@ from orchestrator.ledger.rows import (
     curve_points,
     opened,
 )
-from orchestrator.ledger.schema import RECOVERY_LOCK, is_ledger, ledger_id, lock_folder, migrate
+from orchestrator.ledger.schema import (
+    RECOVERY_LOCK,
+    is_ledger,
+    ledger_id,
+    lock_folder,
+    migrate,
+    refused_without_space,
+)
 from orchestrator.ledger.sweeps.records import (
     CANDIDATE,
     DESCRIPTION,
@@ -610,13 +617,18 @@ class Ledger:
 
         A change without a lease holds it from its transaction until the backup has its rows: rows in a
         replaced file, but not in the backup, would be lost.
+
+        Raises:
+            NoSpace: The disk is full, and the file of the lock does not exist yet.
         """
         if not self.is_file:
             yield
             return
-        folder = lock_folder(self.address)
-        make_folder(folder)
-        with (folder / RECOVERY_LOCK).open("a") as shared:
+        path = lock_folder(self.address) / RECOVERY_LOCK
+        with refused_without_space(path):
+            make_folder(path.parent)
+            shared = path.open("a")
+        with shared:
             fcntl.flock(shared, fcntl.LOCK_SH)
             yield
 

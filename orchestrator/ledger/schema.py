@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +25,7 @@ from sqlalchemy import (
 )
 
 from orchestrator.accounts import umask
-from orchestrator.errors import BadInput, Damaged
+from orchestrator.errors import DISK_FULL, BadInput, Damaged, NoSpace
 from orchestrator.ledger.backup import has_backup, keep_id
 from orchestrator.ledger.connect import WRITING, database_file, is_file
 from orchestrator.ledger.prepared import read
@@ -62,6 +64,7 @@ def migrate(engine: Engine, address: URL) -> None:
     Raises:
         BadInput: A later version wrote the database.
         Damaged: A SQLite file is empty or missing although its backup exists.
+        NoSpace: The disk of a SQLite file is full.
     """
     if not is_file(address):
         _migrate_locked(engine)
@@ -69,7 +72,7 @@ def migrate(engine: Engine, address: URL) -> None:
     file = database_file(address)
     if file.exists() and _version(engine) == HEAD:
         return
-    with migration_lock(address):
+    with refused_without_space(lock_folder(address)), migration_lock(address):
         if has_backup(address) and not (file.exists() and _version(engine)):
             remedy = "Rebuild it with `recover`, or remove its backup to start with an empty one."
             raise Damaged(f"ledger {file}", "is empty, but its backup is not", "", remedy)
@@ -104,6 +107,18 @@ def create_tables(engine: Engine, file: Path) -> None:
 def lock_folder(address: URL) -> Path:
     """Return the folder of lock files beside a SQLite ledger."""
     return database_file(address).with_suffix(".locks")
+
+
+@contextmanager
+def refused_without_space(path: Path) -> Iterator[None]:
+    """Raise NoSpace if the disk is full where a `with` block creates a lock file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        must, got = "needs space for a lock", str(error.strerror)
+        raise NoSpace(str(path), must, got, "Free some space, and run the same command again.") from error
 
 
 def migration_lock(address: URL) -> FileLock:

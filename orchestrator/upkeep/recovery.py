@@ -27,6 +27,7 @@ from orchestrator.ledger.schema import (
     ledger_id,
     lock_folder,
     migration_lock,
+    refused_without_space,
 )
 from orchestrator.ledger.tables import (
     IDENTITY,
@@ -166,8 +167,11 @@ def _alone(folder: Path, system: System) -> Iterator[None]:
 
     Raises:
         Busy: A driver holds a lease, or a change does not end.
+        NoSpace: The disk is full, and the file of the lock does not exist yet.
     """
-    with (folder / RECOVERY_LOCK).open("a") as alone:
+    with refused_without_space(folder):
+        alone = (folder / RECOVERY_LOCK).open("a")
+    with alone:
         began = system.monotonic()
         while not _locked(alone):
             others = {MIGRATION_LOCK, RECOVERY_LOCK}

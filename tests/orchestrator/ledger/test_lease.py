@@ -21,9 +21,11 @@ from orchestrator.ledger import connect
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS, next_token
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.queue.queue_settings import ask_to_stop
 from orchestrator.ledger.sweeps.lease import Lease, holder
 from orchestrator.ledger.tables import LEASE
 from orchestrator.system import System
+from orchestrator.upkeep.recovery import recover
 from tests.orchestrator.ledger.examples import SWEEP_ID, create_sweep, event, sweep_record, trial_record
 from tests.orchestrator.ledger.processes import line, start
 
@@ -121,19 +123,36 @@ def test_a_second_driver_does_not_wait(ledger: Ledger) -> None:
         assert time.monotonic() - began < 5 * PROBE_SECONDS
 
 
-def test_a_full_disk_refuses_a_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock of a sweep that has never run needs a new file."""
+def leased(ledger: Ledger) -> None:
+    with Lease(ledger, SWEEP_ID):
+        pass
+
+
+REFUSED = {
+    "a lease": ("a+", leased),
+    "a change without a lease": ("a", lambda ledger: ask_to_stop(ledger, SWEEP_ID)),
+    "recover": ("a", lambda ledger: recover(str(ledger.address), System())),
+}
+
+
+@pytest.mark.parametrize("change", REFUSED)
+def test_a_full_disk_refuses_what_needs_the_file_of_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A file may be new: that of a lease for each sweep, that of changes once after the ledger was moved."""
     ledger = Ledger.open(f"sqlite:///{tmp_path}/sweeps.db")
+    create_sweep(ledger)
     opened = Path.open
+    full, run = REFUSED[change]
 
     def refuse(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        if mode == "a+":
+        if mode == full:
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         return opened(path, mode, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(NoSpace, match="needs space for the lock of a sweep"), Lease(ledger, SWEEP_ID):
-        pass
+    with pytest.raises(NoSpace, match="needs space for a lock"):
+        run(ledger)
     monkeypatch.undo()
     with (tmp_path / "sweeps.locks" / "recovery").open("a") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
