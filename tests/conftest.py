@@ -18,6 +18,7 @@ import pytest
 
 from orchestrator.machines import head
 from orchestrator.system import SIGNALS, handled
+from orchestrator.training.process import NO_YNN
 from tests import compiled, postgres, shared_ray
 
 # Before the first import of JAX: no test may depend on a GPU, and workers of the suite share two cores.
@@ -46,7 +47,7 @@ for name in ("CI", "COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBL
 _UNOPTIMISED = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11):  # a later XLA ends the process at this one
     _UNOPTIMISED.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(_UNOPTIMISED))
+os.environ.setdefault("XLA_FLAGS", " ".join([*_UNOPTIMISED, NO_YNN]).rstrip())
 
 # Compiled programs need not name the lines of Python that they come from.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")

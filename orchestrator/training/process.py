@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from orchestrator.accounts import umask
@@ -50,7 +51,13 @@ DEPRECATED_MEMORY_FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """Deprecated name of `XLA_CLIENT_MEM_FRACTION`. If both are set, JAX warns and ignores the GPUs."""
 
 
-_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+# XLA's fusions for YNNPACK end the process at arrays of seven dimensions, such as those of `delta_product` in
+# slots (jax-ml/jax, issues 39257 and 40412: jaxlib 0.10.2 and 0.11.0). A later XLA may not know the flag.
+_IS_KNOWN = tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 12)
+NO_YNN = "--xla_cpu_experimental_ynn_fusion_type=" if _IS_KNOWN else ""
+"""Flag of XLA without which a program of arrays with seven dimensions may end its process."""
+
+_ONE_THREAD = f"--xla_cpu_multi_thread_eigen=false {NO_YNN}".rstrip()
 _XLA_THREADS = "PJRT_NPROC"
 _THREADS = "OMP_NUM_THREADS"
 
@@ -87,7 +94,7 @@ def script_threads(cpu: float, environment: Mapping[str, str]) -> dict[str, str]
         return {}
     limits = {_THREADS: str(threads)}
     if environment.get("XLA_FLAGS") == _ONE_THREAD:
-        limits |= {"XLA_FLAGS": "", _XLA_THREADS: str(threads)}
+        limits |= {"XLA_FLAGS": NO_YNN, _XLA_THREADS: str(threads)}
     return limits
 
 

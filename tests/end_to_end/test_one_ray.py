@@ -13,6 +13,7 @@ import pytest
 
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.machines.head import running, runtime_folder
+from orchestrator.training.process import worker_environment
 from tests.end_to_end.commands import ROOT, SMALL, Commands, finish, wait_for
 from tests.packages import installed
 from tests.shared_ray import own_ray, runtime_folder_of
@@ -175,8 +176,7 @@ def test_the_environment_of_one_sweep_does_not_reach_another(commands: Commands,
             assert head is not None
             seen[-1]["head"] = head.pid
     assert seen[0].pop("head") == seen[1].pop("head")
-    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    common = {"XLA_FLAGS": flags, "OMP_NUM_THREADS": "1"}
+    common = {name: worker_environment(0.0)[name] for name in ("XLA_FLAGS", "OMP_NUM_THREADS")}
     assert seen == [
         {"OF_SWEEP_1": "set", "OF_SWEEP_2": None, **common},
         {"OF_SWEEP_1": None, "OF_SWEEP_2": "set", **common},

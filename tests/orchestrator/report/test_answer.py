@@ -198,8 +198,8 @@ def test_diverged_trials_are_told_with_the_values_that_they_keep(valued: list[bo
     for number, has_value in enumerate(valued):
         done = replace(members[number], state="DIVERGED", cause=cause)
         members[number] = done if has_value else replace(done, value=None, best_step=None)
-    (told,) = (line for line in context(summarise(sweeps.history(members))) if "diverged" in line)
-    assert told == f"{sentence}: trial 0 {cause}."
+    (sentence_shown,) = (line for line in context(summarise(sweeps.history(members))) if "diverged" in line)
+    assert sentence_shown == f"{sentence}: trial 0 {cause}."
 
 
 def test_further_test_splits_have_their_median_and_their_best_seed() -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import signal
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 from jaxlib.xla_client import generate_pjrt_gpu_plugin_options
 
 from orchestrator.schedule.environment import of_workers
-from orchestrator.training.process import DEPRECATED_MEMORY_FRACTION, script_threads, worker_environment
+from orchestrator.training.process import (
+    DEPRECATED_MEMORY_FRACTION,
+    NO_YNN,
+    script_threads,
+    worker_environment,
+)
 
 
 @pytest.mark.slow
@@ -39,11 +48,38 @@ def test_jax_accepts_what_limits_the_memory_of_a_trial(monkeypatch: pytest.Monke
     assert generate_pjrt_gpu_plugin_options()["memory_fraction"] == 0.113
 
 
+SEVEN_DIMENSIONS = """
+import jax
+from jax import numpy as jnp
+ones = jnp.ones((3, 1, 2, 2, 8, 8, 8))
+print(float(jax.jit(lambda left, right: jnp.sum(left * right, axis=3))(ones, ones).sum()))
+"""
+
+
+def test_a_program_of_arrays_with_seven_dimensions_runs_in_a_worker() -> None:
+    """It ends a process that has JAX's defaults, on x86-64 with jaxlib 0.10.2."""
+
+    def run(flags: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            **worker_environment(0.0),
+            "JAX_COMPILATION_CACHE_DIR": "",
+            "XLA_FLAGS": flags,
+        }
+        command = [sys.executable, "-c", SEVEN_DIMENSIONS]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    worker = worker_environment(0.0)["XLA_FLAGS"]
+    assert run(worker).stdout == "6144.0\n"
+    if version("jaxlib") == "0.10.2" and platform.machine() == "x86_64":
+        assert run(worker.replace(NO_YNN, "")).returncode == -signal.SIGSEGV
+
+
 def test_a_script_uses_the_cores_of_its_trial() -> None:
     """A worker on a CPU has one thread, and one on a GPU unless the variable is set for the sweep."""
     worker = worker_environment(0.0)
     assert script_threads(1.5, worker) == {}
-    assert script_threads(4.0, worker) == {"OMP_NUM_THREADS": "4", "PJRT_NPROC": "4", "XLA_FLAGS": ""}
+    assert script_threads(4.0, worker) == {"OMP_NUM_THREADS": "4", "PJRT_NPROC": "4", "XLA_FLAGS": NO_YNN}
     assert script_threads(4.0, {"OMP_NUM_THREADS": "1", "XLA_FLAGS": "--own"}) == {"OMP_NUM_THREADS": "4"}
     assert script_threads(4.0, {"OMP_NUM_THREADS": "8"}) == {}
 
