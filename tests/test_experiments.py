@@ -86,6 +86,7 @@ def trace_new_parts(settings: TrialSettings, traced: set[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # who-can-count compiles twelve layers
 @of_files
 def test_a_training_step_of_every_arm_is_taken(file: Path) -> None:
     """At the size of the profile `laptop`, or at full size if the file has no such profile."""

@@ -46,6 +46,8 @@ class ClusterSite(Site):
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(secret),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # On each host another folder. In a common one, hosts that start at once take the same sockets.
+            "RAY_TMPDIR": "/tmp",
             # cluster/ sets the same value on every node.
             "RAY_grpc_keepalive_timeout_ms": KEEPALIVE,
             # With Ray's default niceness, a busy machine would starve the processes under test.

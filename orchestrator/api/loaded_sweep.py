@@ -488,7 +488,7 @@ class LoadedSweep:
                 `failures`. Or `steps` of the best trials, and `top`, the number of these trials (1).
 
         Raises:
-            BadInput: A key or a value is wrong.
+            BadInput: A key or a value is wrong, or the sweep has more trials than the budget.
         """
         old = self.specification
         steps, top = budget.pop("steps", None), budget.pop("top", None)
@@ -501,8 +501,21 @@ class LoadedSweep:
         if steps is not None:
             changes.append(f"budget.longer={{steps: {steps}, top: {1 if top is None else top}}}")
         new = from_document(old.document(), old.source_text, changes)
+        if "trials" in budget:
+            self._check_trials(new.budget.trials)
         same = replace(new, edition=old.edition, recorded_id=old.recorded_id)
         return type(self)(self.id, self.workspace, same, self._request)
+
+    def _check_trials(self, given: int) -> None:
+        """Check that a budget has room for the trials of the sweep, if it has any."""
+        if not self._is_known():
+            return
+        with self.workspace.ledger() as ledger:
+            created = len(ledger.trials(self.id, role="search"))
+        if given < created:
+            must = f"must be at least {created}, the number of its trials"
+            remedy = f"It counts all trials: trials={created + given} adds {given}."
+            raise BadInput(f"{self.id}: budget.trials", must, str(given), remedy)
 
     def to_try(self, ledger: Ledger, params: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         """Return a checked setting to try next, and the number of settings that wait before it.

@@ -127,7 +127,7 @@ class Trial:
     workspace: Workspace
 
     @classmethod
-    def find(cls, key: str, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
+    def find(cls, key: str | int, *, root: str | Path | None = None, data: str | Path | None = None) -> Trial:
         """Return the trial with a key, a shortened key, or a number in the newest sweep.
 
         Args:
@@ -142,7 +142,7 @@ class Trial:
         """
         workspace = Workspace.at(root, data)
         with workspace.ledger() as ledger:
-            return cls(trial_named(ledger, key_named(begun(ledger), shelved(ledger), key)), workspace)
+            return cls(trial_named(ledger, key_named(begun(ledger), shelved(ledger), str(key))), workspace)
 
     def __repr__(self) -> str:
         return f"Trial({self.key!r}, {self.state}, value={self.value})"

@@ -172,7 +172,10 @@ def run_session(
         tuner.run(session, share, curves, deadline=run.deadline, tick=tick)
         session.check_limits()
         session.settle_extended()
-    _begun(partial(import_module, "orchestrator.report.report_files"))  # beside the evaluation on test
+    if session.stopped is None:  # beside the evaluation on test
+        drawing = _begun(partial(import_module, "orchestrator.report.report_files"))
+        # Garbage collected by that thread may be objects of Ray, which exits a process that has left it.
+        leaving.callback(drawing)
     observer.show(session.progress())
     return session.end, share.engines
 

@@ -120,6 +120,10 @@ def _started(folder: Path, setup: Setup, settings: Mapping[str, str], grant: Gra
 
 def _ensure_keeper(folder: Path, settings: Mapping[str, str]) -> None:
     """Start a keeper of the running head, unless there is one."""
+    if not folder.is_dir():
+        # Systemd has deleted it at a logout. The keeper has its files open; the lock would create it again,
+        # for other accounts to enter, and a new keeper would find no head.
+        return
     lock = keeper.keeper_lock(folder)
     with suppress(TimeoutError):
         with lock.acquire(timeout=0):

@@ -96,7 +96,7 @@ def run(
 
 
 def _renew(share: ClusterShare, scheduler: KeyedScheduler, session: Session) -> None:
-    """Renew the share of the cluster by what runs, and return what other sweeps wait for.
+    """Renew the share of the cluster by what runs, and release the actors that other sweeps wait for.
 
     Tune forgets the trials that have ended.
     """

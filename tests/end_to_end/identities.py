@@ -35,6 +35,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator.assignment import INITIAL_NORM, NORM
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.sweeps.records import (
     AttemptRecord,
@@ -554,9 +555,15 @@ def _points(sweep: Evidence) -> Iterator[str]:
             stored[name, step].append(value)
         names: set[str] = set()
         for report in reports.get(trial.key, []):
-            for name, value in events.curves(report.metrics).items():
+            before = {
+                NORM + name.removeprefix(INITIAL_NORM): value
+                for name, value in report.metrics.items()
+                if name.startswith(INITIAL_NORM)
+            }
+            shown = {(name, report.step): value for name, value in events.curves(report.metrics).items()}
+            for (name, step), value in (shown | {(name, 0): value for name, value in before.items()}).items():
                 names.add(legal := legal_name(name))
-                if (found := stored.pop((legal, report.step), [])) != [value]:
+                if (found := stored.pop((legal, step), [])) != [value]:
                     yield _wrong(report, f"{name} in MLflow", [value], found)
         for (name, step), values in stored.items():
             if name in names:

@@ -68,7 +68,7 @@ def test_a_cluster_that_does_not_answer_is_reported_at_once(head: NetworkHost, c
     """It may be started later, so the exit code is that of a resumable sweep."""
     code, output = finish(start_sweep(head, commands))
     assert code == 4, output
-    assert f"RAY_ADDRESS={ADDRESS} does not answer as a Ray cluster" in output
+    assert f"RAY_ADDRESS={ADDRESS}: does not answer as a Ray cluster" in output
 
 
 def test_a_head_that_answers_without_a_token_is_refused(head: NetworkHost, commands: Commands) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.assignment import INITIAL_NORM, NORM
 from orchestrator.config.resolve import load
 from orchestrator.errors import Exit
 from orchestrator.ledger.sweeps.records import AttemptRecord, ReportRecord, TrialRecord
@@ -286,6 +287,16 @@ def test_curves_of_mlflow_that_disagree_are_found() -> None:
     assert faults(with_points([*own, ("echo", 2, 0.25)])) == [missing.replace("[]", "[0.25, 0.25]")]
     further = f"{key(0)}, step 9: echo in MLflow must be missing, found [0.25]"
     assert faults(with_points([*own, ("echo", 9, 0.25)])) == [further]
+
+
+def test_norms_before_the_first_step_are_points_of_step_0() -> None:
+    with_norm = changed(told(), 0, 1, **{f"{INITIAL_NORM}head/layer_0": 4.0})
+    assert with_norm.points is not None
+    name = f"{NORM}head/layer_0"
+    missing = f"{key(0)}, step 1 (attempt 1): {name} in MLflow must be [4.0], found []"
+    assert faults(with_norm) == [missing]
+    points = [*with_norm.points[key(0)], (name, 0, 4.0)]
+    assert faults(replace(with_norm, points={**with_norm.points, key(0): points})) == []
 
 
 def test_a_second_attempt_is_found_if_nothing_was_killed() -> None:

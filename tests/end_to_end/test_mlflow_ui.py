@@ -29,6 +29,7 @@ from orchestrator.report.figures.curves import layers
 from orchestrator.report.history import History, read
 from orchestrator.report.summary import LeaderboardRow, Summary, summarise
 from orchestrator.storage.paths import Paths
+from orchestrator.tracking import events
 from orchestrator.tracking.mlflow_sink import Destination
 from tests import sweeps
 from tests.end_to_end import browser
@@ -119,7 +120,8 @@ def _sample(paths: Paths, checkpoints: Path) -> None:
     sweeps.writer_of(ledger).set_sweep_state("COMPLETE", events=closing)
     pending = ledger.pending(sweeps.SWEEP_ID, 1000)
     to = Destination(paths.tracking_uri, str(paths.artifacts), "retrieval", sweeps.SWEEP_ID, "1.25")
-    refused = deliver(to, [row.event for row in pending])
+    curves = [event for report in pending.reports for event in events.of_report(report)]
+    refused = deliver(to, [*(row.event for row in pending.events), *curves])
     # The checkpoint of the sample holds no weights, so it cannot be registered as a model.
     assert [refusal.kind for refusal in refused] == ["model"]
     ledger.close()
@@ -204,10 +206,13 @@ def _check_hidden_norms_are_charted(chrome: Chrome, finished: Finished) -> None:
     # Of a head, of the whole state and the expected one, each from step 0.
     charts = 3 * finished.layers
     expected = [len(finished.history.reports[finished.summary.chosen.row.key]) + 1] * charts
+    size = chrome.get_window_size()
+    chrome.set_window_size(size["width"], 3000)  # MLflow draws the charts that are in the window
     until(
         "charts for each layer with a point for each report",
         lambda: _points(chrome)[:charts] == expected,
     )
+    chrome.set_window_size(size["width"], size["height"])
     assert all(f"layer_{layer}" in _text(chrome) for layer in range(finished.layers))
     picture(chrome, "trial")
 
@@ -237,10 +242,11 @@ def _as_mlflow_sorts(row: LeaderboardRow) -> tuple[bool, float]:
 def _check_figure_is_drawn(chrome: Chrome, finished: Finished) -> None:
     frame = until("the artifact", lambda: chrome.find_elements(By.TAG_NAME, "iframe"))[0]
     chrome.switch_to.frame(frame)
-    until("both figures", lambda: _drawn(chrome))
+    until("every figure", lambda: _drawn(chrome))
     plots = chrome.find_elements(By.CSS_SELECTOR, ".js-plotly-plot")
     lines = [len(plot.find_elements(By.CSS_SELECTOR, ".scatterlayer .js-line")) for plot in plots]
-    assert lines == [finished.layers, 2 * finished.layers]
+    # Of a head with the expected norms, of the whole state, and over several trials with bands.
+    assert lines == [2 * finished.layers, finished.layers, 2 * finished.layers]
     chrome.switch_to.default_content()
     picture(chrome, "figure")
 

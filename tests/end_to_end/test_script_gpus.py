@@ -218,8 +218,9 @@ def test_a_trial_on_two_nodes_survives_the_death_of_a_rank(
     folder = commands.folder / "own"
     folder.mkdir()
     (folder / "train.py").write_text(STATE.format(connect=CONNECT[library]))
-    torchrun = [str(Path(PYTHON_WITH_TORCH).with_name("torchrun")), "--nproc-per-node=1"]
-    words = torchrun if library == "torch" else [sys.executable]
+    words = [sys.executable]
+    if library == "torch":
+        words = [str(Path(PYTHON_WITH_TORCH).with_name("torchrun")), "--nproc-per-node=1"]
     file = folder / "nodes.yaml"
     file.write_text(f"""
 trainable: {{command: {json.dumps([*words, "train.py"])}}}

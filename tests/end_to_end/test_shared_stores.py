@@ -180,7 +180,7 @@ def test_the_same_sweep_over_shared_stores(
     assert _outcome(ledger, sweep.id) == _outcome(local.ledger, local.id)
     code, output = remote.run("check", sweep.id, **variables)
     assert code == 0, output
-    objects = client.list_objects_v2(Bucket="sweeps")["Contents"]
+    objects = client.list_objects_v2(Bucket="sweeps", Prefix=f"checkpoints/{ledger.id}/")["Contents"]
     assert {entry["Key"].rpartition("/")[0] for entry in objects} == {
         f"checkpoints/{ledger.id}/{sweep.id}/{row.trial_key}/{Path(row.path).name}"
         for row in ledger.checkpoints(sweep.id)

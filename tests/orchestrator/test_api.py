@@ -262,7 +262,7 @@ def test_the_best_trial_is_an_object(root: Path, sweep: Sweep) -> None:
         best.checkpoint
         == root / "checkpoints" / sweeps.SWEEP_ID / best.key / f"step-{expected.best_step:09d}"
     )
-    for name in (best.key, "retrieval-18", "18"):
+    for name in (best.key, "retrieval-18", "18", 18):
         assert best == Trial.find(name, root=root), "named as on the command line"
     with pytest.raises(DamagedCheckpoint):
         best.predictor()  # the checkpoints of this sweep are stubs

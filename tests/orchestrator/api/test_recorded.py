@@ -59,6 +59,20 @@ def test_a_sweep_without_its_code_is_shown_reported_and_exported(tmp_path: Path,
     assert sweep.write_report().markdown.exists()
 
 
+def test_a_budget_of_fewer_trials_than_a_sweep_has_is_refused(tmp_path: Path, file: str) -> None:
+    """`--extend trials=1` may be meant as one more, while the budget is the number of all trials."""
+    sessions = Sessions(tmp_path)
+    session = sessions.open(sessions.of(file))
+    for _ in range(2):
+        launch(session)
+    sweep = Sweep.find(session.sweep.id, root=sessions.paths.root)
+    with pytest.raises(BadInput) as refused:
+        sweep.extended(trials=1)
+    assert refused.value.must == "must be at least 2, the number of its trials"
+    assert refused.value.remedy == "It counts all trials: trials=3 adds 1."
+    assert sweep.extended(trials=2).specification.budget.trials == 2
+
+
 def test_a_submission_without_its_code_is_shown(tmp_path: Path, file: str) -> None:
     root, space = tmp_path / "mlruns", tmp_path / "space.yaml"
     space.write_text(file)

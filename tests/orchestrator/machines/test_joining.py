@@ -329,6 +329,7 @@ def test_the_head_ends_with_its_last_driver_although_the_runtime_folder_was_dele
     assert head.lives(), "a driver still uses it"
     driver.leave()
     wait_for(lambda: not head.lives() and not Path(head.temporary).exists())
+    assert not folder.exists(), "the lock of the driver created it, and open to other accounts"
 
 
 @pytest.mark.slow
