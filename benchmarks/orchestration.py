@@ -131,7 +131,7 @@ def measured(trials: int, folder: Path) -> dict[str, float]:
 
     with cluster.connected(hardware.detect()):
         began = time.perf_counter()
-        tuner.run(session, share, [], deadline=600, tick=tick, trainable=Idle)
+        tuner.run(session, share, [], deadline=max(600, trials / 5), tick=tick, trainable=Idle)
         searched = time.perf_counter() - began
         grown.look(lambda: trials)
         left = shipper.drain(600)

@@ -146,11 +146,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _marked_if_it_starts_ray(_shared_ray: Path) -> Iterator[None]:
-    """Fail a test that started the shared Ray without the marker `ray`, so that `make test-fast` has none."""
-    before = shared_ray.ALLOWED or head.running(_shared_ray) is not None
+def _marked_if_it_starts_ray(
+    _shared_ray: None, _no_ray: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """Fail a test that starts Ray without the marker `ray`, so that `make test-fast` has none.
+
+    Such a test gets another folder than the shared Ray's, so that it fails in every order of the tests.
+    """
+    if shared_ray.ALLOWED:
+        yield
+        return
+    monkeypatch.setenv(head.RUNTIME, str(_no_ray))
     yield
-    assert before or head.running(_shared_ray) is None, "This test starts Ray: mark it with pytest.mark.ray"
+    started = head.running(shared_ray.runtime_folder_of(_no_ray))
+    assert started is None, "This test starts Ray: mark it with pytest.mark.ray"
 
 
 @pytest.fixture(autouse=True)
@@ -162,12 +171,21 @@ def _usual_umask() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_ray() -> Iterator[Path]:
-    """Yield the folder of this pytest-xdist worker's Ray; the first test that needs it starts it."""
+def _shared_ray() -> Iterator[None]:
+    """Give the processes of this pytest-xdist worker one Ray; the first test that needs it starts it."""
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     with shared_ray.variables_of(folder) as variables:
         os.environ.update(variables)
-        yield head.runtime_folder()
+        yield
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def _no_ray() -> Iterator[Path]:
+    """Yield the runtime folder of tests that may not start Ray."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    with shared_ray.variables_of(folder):
+        yield folder
     shutil.rmtree(folder)
 
 

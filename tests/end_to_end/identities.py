@@ -32,7 +32,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.assignment import INITIAL_NORM, NORM
@@ -335,7 +335,10 @@ def of_population(evidence: Evidence) -> dict[str, Allowed]:
     for trial in evidence.trials:
         segments = trial.system_attrs.get("segments", [])
         for attempt in evidence.attempts if segments else []:
-            if attempt.trial_key != trial.key or attempt.id not in first:
+            if attempt.trial_key != trial.key:
+                continue
+            if attempt.id not in first:  # its one report was under way when it was killed: before which copy?
+                allowed[attempt.id] = replace(allowed[attempt.id], values=None, held=None)
                 continue
             mine = [segment for segment in segments if segment["step"] < first[attempt.id]]
             before = _before(evidence, attempt)

@@ -333,6 +333,17 @@ def test_a_trial_that_was_changed_has_the_value_of_each_attempt() -> None:
     assert f"step 4 (attempt 2): echo must be 0.5, found {VALUES[1]}" in fault
 
 
+def test_an_attempt_that_was_killed_before_its_first_report_may_have_the_value_before_a_copy() -> None:
+    """The log alone has its line, and the ledger no longer says which value it had."""
+    evidence = copied(0.5, held=VALUES[0])
+    assert evidence.logs is not None
+    killed = replace(evidence.attempts[-1], id=f"{key(1)}.3", number=3)
+    line = f"2026-11-28 12:00:00Z attempt 3: step 3: echo {VALUES[1]:.6g}, echo_step 3\n"
+    logs = {**evidence.logs, key(1): evidence.logs[key(1)] + line}
+    evidence = replace(evidence, attempts=[*evidence.attempts, killed], logs=logs)
+    assert faults(evidence, allowed=of_population(evidence)) == []
+
+
 def test_a_copy_may_skip_the_steps_that_its_donor_was_ahead() -> None:
     """The trial had got to step 1 only when it copied the donor's step 2."""
     evidence = copied(0.5, held=VALUES[0])

@@ -147,6 +147,7 @@ def test_servers_listen_on_the_loopback_alone_and_no_command_line_holds_a_passwo
         assert not any(secret.read_text().strip() in command for command in commands)
 
 
+@pytest.mark.ray
 def test_the_same_sweep_over_shared_stores(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

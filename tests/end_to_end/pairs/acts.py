@@ -176,7 +176,10 @@ class Stage:
         ]
 
     def processes_of(self, sweep_id: str, trial_key: str = "") -> list[int]:
-        """Return the workers that have run the attempts of a trial, or of all, by their logs, in order."""
+        """Return the workers that have run the attempts of a trial, or of all, by their logs, in order.
+
+        Of those that started in the same second, the newest need not be the last.
+        """
         logs = Paths(self.commands.root).log(sweep_id, "any").parent.glob(f"{trial_key or '*'}.log")
         found = [
             (line, int(pid))
