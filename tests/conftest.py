@@ -157,9 +157,10 @@ def _marked_if_it_starts_ray(
         yield
         return
     monkeypatch.setenv(head.RUNTIME, str(_no_ray))
-    yield
-    started = head.running(shared_ray.runtime_folder_of(_no_ray))
-    assert started is None, "This test starts Ray: mark it with pytest.mark.ray"
+    with shared_ray.variables_of(_no_ray):
+        yield
+        started = head.running(shared_ray.runtime_folder_of(_no_ray))
+        assert started is None, "This test starts Ray: mark it with pytest.mark.ray"
 
 
 @pytest.fixture(autouse=True)
@@ -184,8 +185,7 @@ def _shared_ray() -> Iterator[None]:
 def _no_ray() -> Iterator[Path]:
     """Yield the runtime folder of tests that may not start Ray."""
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
-    with shared_ray.variables_of(folder):
-        yield folder
+    yield folder
     shutil.rmtree(folder)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import dealt
+from tests.end_to_end.commands import ROOT
 
 NAMES = [f"tests/{file}.py::test[{case}]" for file in ("a", "b", "c") for case in range(35)]
 
@@ -40,3 +44,40 @@ def test_a_named_case_is_slow(request: pytest.FixtureRequest, case: str) -> None
 @pytest.mark.parametrize("url", ["sqlite", "postgresql"])
 def test_a_case_on_postgresql_uses_a_server(request: pytest.FixtureRequest, url: str) -> None:
     assert (request.node.get_closest_marker("server") is not None) == (url == "postgresql")
+
+
+@pytest.mark.slow
+def test_a_test_that_starts_ray_needs_the_marker_after_another_one_too(tmp_path: Path) -> None:
+    (tmp_path / "test_both.py").write_text(
+        """\
+import pytest
+
+from orchestrator.machines import hardware, joining
+from orchestrator.schedule import environment
+
+pytestmark = pytest.mark.end_to_end
+
+
+def start():
+    with joining.joined(hardware.detect(), environment.of_head()):
+        pass
+
+
+@pytest.mark.ray
+def test_with_it():
+    start()
+
+
+def test_without_it():
+    start()
+
+
+def test_that_starts_none():
+    pass
+"""
+    )
+    options = ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", "-p", "no:cacheprovider", "-rA"]
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "ERROR test_both.py::test_without_it" in ran.stdout.replace(f"{tmp_path}/", "")
+    assert "3 passed, 1 error" in ran.stdout
