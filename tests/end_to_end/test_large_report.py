@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+import psutil
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -94,15 +95,18 @@ def chrome(tmp_path: Path) -> Iterator[webdriver.Chrome]:
 def test_a_report_of_many_trials_is_drawn_in_time(
     tmp_path: Path, chrome: webdriver.Chrome, trials: int, reports: int
 ) -> None:
-    """The report counts as drawn once every figure in the window is; the others follow when scrolled to."""
+    """The report counts as drawn once every figure in the window is; the others follow when scrolled to.
+
+    In seconds of the browser's processors, which the load of other programs hardly moves.
+    """
     began = time.perf_counter()
     file = report_files.write_history(large(trials, reports), tmp_path).html
     written = time.perf_counter() - began
-    began = time.perf_counter()
+    began, used = time.perf_counter(), _processor_seconds(chrome)
     chrome.get(file.as_uri())
     chrome.find_element(By.ID, "optimisation-history").location_once_scrolled_into_view  # noqa: B018
     browser.until("the first figures", lambda: chrome.execute_script(VIEW))
-    drawn = time.perf_counter() - began
+    waited, drawn = time.perf_counter() - began, _processor_seconds(chrome) - used
     shown = chrome.find_elements(By.CSS_SELECTOR, ".plot[data-drawn]")
     plots = chrome.find_elements(By.CLASS_NAME, "plot")
     assert 0 < len(shown) < len(plots)
@@ -110,8 +114,15 @@ def test_a_report_of_many_trials_is_drawn_in_time(
         chrome.execute_script("arguments[0].scrollIntoView({block: 'center'})", plot)
         browser.until("a figure that is scrolled to", lambda: chrome.execute_script(VIEW))
     assert not browser.errors(chrome)
-    seen = f"written in {written:.1f} s, {file.stat().st_size / 1e6:.1f} MB, drawn in {drawn:.1f} s"
-    assert (written < 30, file.stat().st_size < 5_000_000, drawn < 5) == (True, True, True), seen
+    size = file.stat().st_size
+    seen = f"written in {written:.1f} s, {size / 1e6:.1f} MB, drawn in {drawn:.1f} ({waited:.1f} waited)"
+    assert (written < 30, size < 5_000_000, drawn < 5) == (True, True, True), seen
+
+
+def _processor_seconds(chrome: webdriver.Chrome) -> float:
+    """Return what all processes of the browser have used."""
+    every = psutil.Process(chrome.service.process.pid).children(recursive=True)
+    return sum(sum(one.cpu_times()[:2]) for one in every)
 
 
 def test_a_report_of_a_thousand_trials_is_served_in_time(tmp_path: Path) -> None:

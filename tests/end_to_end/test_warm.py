@@ -72,12 +72,16 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
         known: set[str] = set()
 
         def ready() -> int:
-            """Return the process that waits for the next sweep, once it has imported most."""
+            """Return the process that waits for the next sweep: it has imported threads, and reads a pipe."""
             found: list[int] = []
 
             def is_ready() -> bool:
                 waiting = [one for one in commands.alive() if "--prewarm" in one.cmdline()]
-                found[:] = [one.pid for one in waiting if one.children()]
+                found[:] = [
+                    one.pid
+                    for one in waiting
+                    if one.num_threads() > 1 and "pipe_read" in Path(f"/proc/{one.pid}/wchan").read_text()
+                ]
                 return bool(found)
 
             wait_for(is_ready)

@@ -229,8 +229,9 @@ def _small_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_algorithms_agree(name: str, algorithm: str) -> None:
     """Every algorithm gives the sequential one's outputs and gradients, at a length that is no power of 2.
 
-    Each gradient may be 1e-5 from the exact one, as in `graded.check`, and two may err in opposite directions:
-    those of `delta_net` by W_beta are 6.9e-6 and 6.6e-6 from float64's, and 1.35e-5 from each other.
+    Each gradient may be 1e-5 from the exact one, as in `graded.check`, and two may err in opposite
+    directions: those of `delta_net` by W_beta are 6.9e-6 and 6.6e-6 from float64's, and 1.35e-5 from each
+    other.
     """
     outputs, gradients = _graded(name, "sequential")
     actual, actual_gradients = _graded(name, algorithm)
