@@ -47,6 +47,7 @@ def test_a_case_on_postgresql_uses_a_server(request: pytest.FixtureRequest, url:
 
 
 @pytest.mark.slow
+@pytest.mark.ray
 def test_a_test_that_starts_ray_needs_the_marker_after_another_one_too(tmp_path: Path) -> None:
     (tmp_path / "test_both.py").write_text(
         """\

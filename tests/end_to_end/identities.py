@@ -337,7 +337,7 @@ def of_population(evidence: Evidence) -> dict[str, Allowed]:
         for attempt in evidence.attempts if segments else []:
             if attempt.trial_key != trial.key:
                 continue
-            if attempt.id not in first:  # its one report was under way when it was killed: before which copy?
+            if attempt.id not in first:  # the ledger does not say before which copy it was killed
                 allowed[attempt.id] = replace(allowed[attempt.id], values=None, held=None)
                 continue
             mine = [segment for segment in segments if segment["step"] < first[attempt.id]]

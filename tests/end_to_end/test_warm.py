@@ -72,7 +72,7 @@ def test_kept_processes_change_no_bit_and_run_no_old_code(commands: Commands, te
         known: set[str] = set()
 
         def ready() -> int:
-            """Return the process that waits for the next sweep: it has imported threads, and reads a pipe."""
+            """Return the process that waits for the next sweep: it has started threads, and reads a pipe."""
             found: list[int] = []
 
             def is_ready() -> bool:

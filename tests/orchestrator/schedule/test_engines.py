@@ -462,7 +462,7 @@ wait(lambda: free() == 0)
 first, other = [engines.seat(shared(number, "silent")) for number in range(2)]
 engines.ensure(first.attempt_id)  # it waits for the device
 seat = engines.workers.lend(first)
-ray.get(engines.workers.of(first.engine).give_up.remote("nobody"))  # its process answers
+ray.get(engines.workers.of(first.engine).give_up.remote("another attempt"))  # its process answers
 def silent():
     return ray.wait([answer], timeout=2)[0] == []
 answer = seat.train.remote()
