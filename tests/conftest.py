@@ -146,18 +146,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _marked_if_it_starts_ray(
-    _shared_ray: None, _no_ray: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
+def _marked_if_it_starts_ray(_shared_ray: None, _no_ray: Path) -> Iterator[None]:
     """Fail a test that starts Ray without the marker `ray`, so that `make test-fast` has none.
 
     Such a test gets another folder than the shared Ray's, so that it fails in every order of the tests.
+    It looks after what the test replaces by `monkeypatch` is restored, which may be the user of this process.
     """
     if shared_ray.ALLOWED:
         yield
         return
-    monkeypatch.setenv(head.RUNTIME, str(_no_ray))
-    with shared_ray.variables_of(_no_ray):
+    with pytest.MonkeyPatch.context() as patch, shared_ray.variables_of(_no_ray):
+        patch.setenv(head.RUNTIME, str(_no_ray))
         yield
         started = head.running(shared_ray.runtime_folder_of(_no_ray))
         assert started is None, "This test starts Ray: mark it with pytest.mark.ray"
