@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 DIGITS = 12
@@ -10,13 +11,21 @@ DIGITS = 12
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents unless they exist, and flush the new names to disk."""
-    if folder.is_dir():
-        return
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    """Create a folder and its parents unless they exist, and flush their names to disk.
+
+    Another process may have created some of them just now, and not have flushed them yet, so those that exist
+    are flushed too. Only a folder that is in use is left alone: call this before anything is put into it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for path in missing:
-        flush_folder(path.parent)
+    with os.scandir(folder) as entries:
+        if any(entries):
+            return
+    device = folder.stat().st_dev
+    for path in folder.absolute().parents:
+        if path.stat().st_dev != device:
+            return
+        with suppress(PermissionError):  # it belongs to another account, so it is not new
+            flush_folder(path)
 
 
 def replace_file(file: Path, content: bytes) -> None:

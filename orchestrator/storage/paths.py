@@ -139,8 +139,9 @@ class Paths:
 
     def create(self) -> None:
         """Create the folders that must exist before a database is opened in them."""
-        if not self.root.is_dir():
-            make_folder(self.root)
+        is_new = not self.root.is_dir()
+        make_folder(self.root)
+        if is_new:
             self.root.chmod(0o777 & ~umask())
         self.artifacts.mkdir(exist_ok=True)
 

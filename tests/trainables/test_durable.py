@@ -26,9 +26,28 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_name_of_each_new_folder_is_flushed(tmp_path: Path, flushed: list[str]) -> None:
     make_folder(tmp_path / "sweep" / "trial")
-    assert sorted(flushed) == sorted([tmp_path.name, "sweep"])
+    assert {tmp_path.name, "sweep"} <= set(flushed)
+    (tmp_path / "sweep" / "trial" / "checkpoint").mkdir()
+    flushed.clear()
     make_folder(tmp_path / "sweep" / "trial")
-    assert len(flushed) == 2
+    assert flushed == [], "what is in the folder came after its name was flushed"
+
+
+@pytest.mark.parametrize("second", ["sweep/trial-0", "sweep/trial-1"])
+def test_the_names_of_folders_that_another_process_has_just_made_are_flushed_too(
+    tmp_path: Path, flushed: list[str], monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    """It may not have flushed them yet: with the power they would be lost, and all that is in them."""
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", interrupted)
+        with pytest.raises(InterruptedError):
+            make_folder(tmp_path / "sweep" / "trial-0")
+    make_folder(tmp_path / second)
+    assert {tmp_path.name, "sweep"} <= set(flushed)
+
+
+def interrupted(descriptor: int) -> None:
+    raise InterruptedError(f"before descriptor {descriptor} was flushed")
 
 
 def test_a_file_is_flushed_before_it_gets_its_name(tmp_path: Path, flushed: list[str]) -> None:
