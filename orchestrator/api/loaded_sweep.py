@@ -511,7 +511,7 @@ class LoadedSweep:
         if not self._is_known():
             return
         with self.workspace.ledger() as ledger:
-            created = len(ledger.trials(self.id, role="search"))
+            created = sum(ledger.states(self.id).values())
         if given < created:
             must = f"must be at least {created}, the number of its trials"
             remedy = f"It counts all trials: trials={created + given} adds {given}."

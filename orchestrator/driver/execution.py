@@ -180,6 +180,7 @@ def run_session(
     return session.end, share.engines
 
 
+@without_garbage_collection()
 def _session(
     leased: LeasedSweep,
     slotted: SweepConfig,

@@ -244,7 +244,7 @@ def check_checkpoints(paths: Paths, ledger: Ledger, sweep_id: str) -> None:
         BadInput: They are on another machine, so every trial would start over.
         NoStore: The shared store does not answer.
     """
-    unfinished = {trial.key for trial in ledger.trials(sweep_id) if trial.state in UNFINISHED_TRIAL}
+    unfinished = {trial.key for trial in ledger.trial_outlines(sweep_id) if trial.state in UNFINISHED_TRIAL}
     rows = [row for row in ledger.checkpoints(sweep_id) if row.kind == "last" and row.trial_key in unfinished]
     if rows and not any(
         storage.store.holds(paths, ledger.id, sweep_id, row.trial_key, row.path) for row in rows

@@ -72,6 +72,7 @@ def check_integrity(leased: LeasedSweep) -> Sequence[CurvePoint]:
     return examined.curves
 
 
+@without_garbage_collection()
 def compare_with_mlflow(leased: LeasedSweep) -> None:
     """Deliver a sweep to MLflow again if its copy there has lost records.
 
@@ -301,18 +302,17 @@ def is_finished(leased: LeasedSweep) -> bool:
     return record_of(leased).finished_at is not None and not without_test(leased)
 
 
-@without_garbage_collection()
 def resume(leased: LeasedSweep) -> None:
     """Reopen a sweep of an earlier driver, in the ledger and in MLflow, and record its hardware."""
     sweep, ledger = leased.sweep, leased.ledger
-    record, trials = record_of(leased), ledger.trials(sweep.id)
+    record, trials = record_of(leased), ledger.trial_outlines(sweep.id)
     # The hardware is recorded here and not in `enter`, because a finished sweep runs nothing.
     facts = _with_hardware(record.facts, leased.run.hardware)
     if facts != record.facts:
         leased.writer.amend_sweep(record.document, record.digest, facts)
     if not trials and record.state == "RUNNING":
         return
-    unfinished = [trial for trial in trials if trial.state in UNFINISHED_TRIAL]
+    unfinished = [ledger.trial(trial.key) for trial in trials if trial.state in UNFINISHED_TRIAL]
     if trials:
         done = len(trials) - len(unfinished)
         leased.observer.say(

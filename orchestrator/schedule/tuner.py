@@ -120,10 +120,8 @@ def _prepare_tune(session: Session) -> None:
 
 def _scheduler(session: Session, curves: Sequence[CurvePoint]) -> KeyedScheduler:
     """Return the scheduler with the reports of earlier runs, whose decisions the session has applied."""
-    trials = session.ledger.trials(session.sweep.id)
-    searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
     session.take_requests()
-    scheduler = schedulers.build(session.sweep, curves, searched, session.exempt)
+    scheduler = schedulers.build(session.sweep, curves, session.searched, session.exempt)
     session.reasons = scheduler.reasons
     session.settle_stopped(scheduler.stopped)
     session.follow(scheduler.rungs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.ledger.sweeps.records import (
@@ -111,6 +111,7 @@ class TrialBoard:
     ) -> None:
         self.maximize, self._has_best, broken = maximize, has_best, violations or {}
         self._scores: dict[str, tuple[int, float, float]] = {}
+        self._best: dict[bool, tuple[str, float] | None] = {}
         self._states: dict[str, TrialState] = {}
         self.counts: Counter[str] = Counter()
         for trial in trials:
@@ -126,6 +127,7 @@ class TrialBoard:
             self.counts[before] -= 1
         self._states[key] = state
         self.counts[state] += 1
+        self._best.clear()
 
     def retry(self, key: str, state: TrialState, due: float) -> None:
         """Queue a trial for another attempt that is due at a time."""
@@ -139,10 +141,12 @@ class TrialBoard:
     def score(self, trial: TrialRecord, value: float, violation: float = 0.0) -> None:
         """Record the best value so far of a trial of the search, and the `total_violation` at its step."""
         self._scores[trial.key] = trial.number, value, violation
+        self._best.clear()
 
     def forget(self, key: str) -> None:
         """Drop the score of a trial that has ended without a value."""
         self._scores.pop(key, None)
+        self._best.clear()
 
     @property
     def best(self) -> tuple[str, float] | None:
@@ -151,27 +155,31 @@ class TrialBoard:
         Candidates and unfinished trials count, pruned and failed ones never. At the end this is the trial
         that `ledger.selection.best_of_sweep` returns, if any.
         """
-        known = self._known()
-        return self._first({key: known[key] for key in known if self._states[key] != "PRUNED"})
+        return self._best_of(with_pruned=False)
 
     @property
     def best_so_far(self) -> tuple[str, float] | None:
         """Return the key and value of the best trial so far, pruned ones included, or None."""
-        return self._first(self._known())
+        return self._best_of(with_pruned=True)
 
-    def _known(self) -> dict[str, tuple[int, float, float]]:
-        return {key: score for key, score in self._scores.items() if self._states[key] != "FAILED"}
+    def _best_of(self, *, with_pruned: bool) -> tuple[str, float] | None:
+        """Return the key and value of the best trial, or None; looked for once until something changes."""
+        if with_pruned not in self._best:
+            never = {"FAILED"} if with_pruned else {"FAILED", "PRUNED"}
+            known = [key for key in self._scores if self._states[key] not in never]
+            self._best[with_pruned] = self._first(known)
+        return self._best[with_pruned]
 
-    def _first(self, scores: Mapping[str, tuple[int, float, float]]) -> tuple[str, float] | None:
-        if not scores or not self._has_best:
+    def _first(self, keys: Collection[str]) -> tuple[str, float] | None:
+        if not keys or not self._has_best:
             return None
 
         def rank(key: str) -> tuple[float, float, int]:
-            number, value, violation = scores[key]
+            number, value, violation = self._scores[key]
             return order(value, number, maximize=self.maximize, violation=violation)
 
-        key = min(scores, key=rank)
-        return key, scores[key][1]
+        key = min(keys, key=rank)
+        return key, self._scores[key][1]
 
     @property
     def settled(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -152,6 +153,7 @@ class Session:
         stopped: Reason why nothing more is launched, or None.
         reasons: Reason of each stop by the scheduler, by trial key; the scheduler fills it.
         exempt: Keys of the trials that users have exempted from early stopping.
+        searched: Last step of the search by key of each trial that earlier drivers have extended.
     """
 
     def __init__(
@@ -178,6 +180,7 @@ class Session:
         self._share = share or WholeCluster()
         self._clock = clock
         record, trials = self._record, self.ledger.trials(sweep.id)
+        self.searched = {trial.key: trial.as_searched().step for trial in trials if trial.extensions}
         self._similarities = record.facts.get(SIMILARITY, {})
         violations, attempts = violations_of(self.ledger, record), self.ledger.attempts(sweep.id)
         maximize = sweep.direction == "maximize"
@@ -467,8 +470,9 @@ class Session:
                 self._board.retries.remove(key)
             else:
                 rungs.resume(key)
-        for trial in self.ledger.trials(self.sweep.id, role="search"):
-            if trial.state in ("FAILED", "DIVERGED"):
+        states: tuple[TrialState, ...] = ("FAILED", "DIVERGED")
+        for trial in chain.from_iterable(self.ledger.trials_in_state(self.sweep.id, each) for each in states):
+            if trial.role == "search":
                 rungs.fail(trial.key)
         self._rungs = rungs
 

@@ -367,6 +367,8 @@ class Study:
 
 
 def _constraint_attrs(observed: Observation) -> dict[str, Any]:
+    if not observed.violations:
+        return {}
     return dict(create_trial(state=TrialState.RUNNING, constraints=dict(observed.violations)).system_attrs)
 
 
