@@ -286,7 +286,10 @@ NICENESS = "SWEEP_DRIVER_NICENESS"
 """Environment variable, set by the service: niceness of a driver and its process for MLflow."""
 
 SERVICE_NICENESS = 15
-"""Niceness of a driver of the service, as of Ray's workers, so that interactive work comes first."""
+"""Niceness of the service's drivers and of processes for MLflow, as of Ray's workers.
+
+So interactive work comes first, and the first report does not wait for the start of MLflow.
+"""
 
 
 def niceness(default: int = 0) -> int:

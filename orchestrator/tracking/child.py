@@ -107,7 +107,7 @@ class Child(_Channel):
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         super().__init__(self._process.stdin.fileno(), self._process.stdout.fileno())
-        system.lower_priority(self._process.pid)
+        system.lower_priority(self._process.pid, system.SERVICE_NICENESS)
         self._unsent = secrets + _line(destination)
 
     def kill(self) -> None:

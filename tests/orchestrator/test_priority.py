@@ -12,6 +12,7 @@ import pytest
 from orchestrator import system
 from orchestrator.errors import BadInput
 from orchestrator.system import NICENESS, SERVICE_NICENESS
+from orchestrator.tracking.child import Child
 
 
 @pytest.fixture
@@ -55,6 +56,20 @@ def test_a_session_follows_its_process(process: subprocess.Popen[bytes], more: i
     psutil.Process(process.pid).nice(wanted)
     system.lower_session(process.pid)
     assert priorities(process.pid) == {wanted}
+
+
+@pytest.mark.parametrize(("set_to", "found"), [("", SERVICE_NICENESS), ("0", 0)])
+def test_the_process_for_mlflow_comes_after_its_driver(
+    monkeypatch: pytest.MonkeyPatch, set_to: str, found: int
+) -> None:
+    """It imports MLflow, and reads the runs of the sweep, while the first trials start."""
+    monkeypatch.setenv(NICENESS, set_to)
+    child = Child({})
+    [process] = psutil.Process().children()
+    own = psutil.Process().nice()
+    assert process.nice() == max(found, own)
+    child.kill()
+    child.end(10)
 
 
 @pytest.mark.parametrize("text", ["-1", "20", "low", "1.5"])
