@@ -187,6 +187,22 @@ def test_a_fault_strikes_where_it_is_planned() -> None:
     assert any(line.actor == "driver-2" for line in result.trace)
 
 
+def test_a_ledger_is_not_rebuilt_on_a_full_disk() -> None:
+    result = simulate(1, faults=[Fault("disk full", "world", 0.0, 30.0), Fault("recover", "world", 4.0)])
+    assert result.violation is None, result
+    assert any(
+        line.actor == "recoverer" and "refuses" in line.text and "needs space" in line.text
+        for line in result.trace
+    )
+
+
+def test_a_checkpoint_outlives_the_worker_that_first_made_a_folder_of_its_sweep() -> None:
+    """That worker is paused before it has flushed the folder's name, and then the power fails."""
+    faults = [Fault("pause", "worker-1", 7, 60.0), Fault("power loss", "world", 8.0)]
+    result = simulate(14160, faults=faults)
+    assert result.violation is None, result
+
+
 @pytest.mark.parametrize("kind", ["store vanishes", "disk full"])
 def test_an_outage_pauses_a_driver_that_evaluates_test(kind: str) -> None:
     """The disk that is full is one of several machines', so seeds are tried until one pauses."""

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.config.sweep_config import SweepConfig
-from orchestrator.errors import Busy, Refusal
+from orchestrator.errors import Busy, NoSpace, Refusal
 from orchestrator.ledger.lease_backends import LIFE_SECONDS
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.people.audit import Asked
@@ -307,7 +307,7 @@ class World:
         process.on_end.append(self._end_recovery)
         try:
             recover(str(self.database.url), SimulatedSystem(self._kernel, self.machines[0], process))
-        except (Busy, OSError) as refusal:
+        except (Busy, NoSpace, OSError) as refusal:
             self._kernel.trace(f"refuses: {refusal}")
         else:
             self._kernel.trace("has rebuilt the ledger")
