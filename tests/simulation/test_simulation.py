@@ -188,7 +188,7 @@ def test_a_fault_strikes_where_it_is_planned() -> None:
 
 
 def test_a_ledger_is_not_rebuilt_on_a_full_disk() -> None:
-    result = simulate(1, faults=[Fault("disk full", "world", 0.0, 30.0), Fault("recover", "world", 4.0)])
+    result = simulate(20163, faults=[Fault("disk full", "world", 0.0, 30.0), Fault("recover", "world", 4.0)])
     assert result.violation is None, result
     assert any(
         line.actor == "recoverer" and "refuses" in line.text and "needs space" in line.text
