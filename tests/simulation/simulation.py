@@ -112,7 +112,7 @@ class _Simulation:
             finished,
             flushed,
             Holders(kernel, world.database),
-            StopRequests(kernel, world.database),
+            StopRequests(kernel, world.database, world.drivers),
             Interrupted(world.database),
             Requests(world.database, world.requested, world.acknowledged),
             TrialRequests(world.database, world.trial_requests),

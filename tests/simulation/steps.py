@@ -14,6 +14,7 @@ from orchestrator.session.limits import ALLOWED_RETRIES
 from orchestrator.tracking.events import milliseconds
 from tests.simulation.cluster import Cluster
 from tests.simulation.database import Database
+from tests.simulation.driver import Driver
 from tests.simulation.kernel import Kernel, Process
 from tests.simulation.strikes import AT_ONCE_SECONDS
 from tests.simulation.system import EPOCH
@@ -107,10 +108,14 @@ class Holders:
 
 
 class StopRequests:
-    """Checks that no driver that starts after a stop request launches anything, until a person resumes."""
+    """Checks that no driver that starts after a stop request launches anything, until a person resumes.
 
-    def __init__(self, kernel: Kernel, database: Database) -> None:
-        self._kernel, self._database = kernel, database
+    Args:
+        drivers: Drivers so far.
+    """
+
+    def __init__(self, kernel: Kernel, database: Database, drivers: Sequence[Driver]) -> None:
+        self._kernel, self._database, self._drivers = kernel, database, drivers
         self._asked_at: float | None = None
 
     def lose(self) -> None:
@@ -123,6 +128,8 @@ class StopRequests:
         if "insert stop_request" in written:
             self._asked_at = self._kernel.now
         elif "delete stop_request" in written:
+            resumes = any(each.process is process and not each.unless_stopped for each in self._drivers)
+            require(resumes, "stop", f"{process.name}, which no person has started, withdraws a stop request")
             self._asked_at = None
         elif "insert attempt" in written:
             asked_at = self._asked_at
