@@ -23,8 +23,11 @@ from tests.simulation.kernel import Kernel, Process, Signal
 from tests.simulation.system import Machine, SimulatedSystem
 from tests.simulation.violation import Violation
 
-REJECTING_SECONDS = 10.0
-"""For so long MLflow rejects requests during an outage, then it does not answer for as long."""
+PHASE_SECONDS = 10.0
+"""Seconds of an outage in which MLflow rejects every request, then does not answer, then is overloaded."""
+
+OVERLOADED = (3, 8)
+"""Requests that MLflow rejects one after the other while it is overloaded, of so many."""
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Mlflow:
 
     Attributes:
         runs: Runs by id.
-        down: Whether it does not answer, or, half of the time, rejects requests as if they were at fault.
+        down: Whether it does not answer, or rejects requests as if they were at fault: all, or some in turn.
         on_send: Function that is called with the events of a batch whenever a driver sends some.
     """
 
@@ -61,6 +64,7 @@ class Mlflow:
         self.kernel = kernel
         self.runs: dict[str, Run] = {}
         self.down = False
+        self._while_overloaded = 0
         self.on_send: Callable[[Sequence[Mapping[str, Any]]], None] = lambda events: None
         self.locks: dict[str, Process] = {}
 
@@ -68,12 +72,18 @@ class Mlflow:
         """Pass the point of a request.
 
         Raises:
-            MlflowException: The server has vanished.
+            MlflowException: The server has vanished, or rejects the request.
         """
         self.kernel.point()
-        if self.down:
-            rejects = self.kernel.now % (2 * REJECTING_SECONDS) < REJECTING_SECONDS
-            raise MlflowException("the server is away", BAD_REQUEST if rejects else INTERNAL_ERROR)
+        if not self.down:
+            return
+        phase = int(self.kernel.now // PHASE_SECONDS) % 3
+        if phase == 2:
+            self._while_overloaded += 1
+            rejected, of = OVERLOADED
+            if self._while_overloaded % of >= rejected:
+                return
+        raise MlflowException("the server is away", INTERNAL_ERROR if phase == 1 else BAD_REQUEST)
 
     def receive(self, run: Run, point: Any) -> None:
         """Keep a point; one that it has already, with another value or time, would be two in MLflow."""
