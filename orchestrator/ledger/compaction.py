@@ -15,6 +15,7 @@ from orchestrator.ledger import backup
 from orchestrator.ledger.backup import Change, Entry
 from orchestrator.ledger.ledger import Ledger
 from orchestrator.ledger.rows import rows_of_sweep
+from orchestrator.ledger.schema import refused_without_space
 from orchestrator.ledger.tables import TALLY
 from orchestrator.system import without_garbage_collection
 
@@ -39,9 +40,10 @@ def compact(ledger: Ledger, sweep_id: str, may_replace: Callable[[], bool] = lam
 
     Raises:
         Damaged: A row does not match its digest; the old log stays.
+        NoSpace: The disk is full; the old log stays.
     """
-    log = backup.backup_file(ledger.address, sweep_id)
-    with FileLock(backup.backup_folder(ledger.address) / "compaction.lock"):
+    log, folder = backup.backup_file(ledger.address, sweep_id), backup.backup_folder(ledger.address)
+    with refused_without_space(folder, "a backup"), FileLock(folder / "compaction.lock"):
         with ledger.reader() as connection:
             # While the log is locked no commit lacks its line.
             with backup.locked(log) as held:

@@ -21,7 +21,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -30,6 +30,7 @@ from sqlalchemy import URL, RowMapping, Table, select
 
 from orchestrator.ledger.backup import row_folder
 from orchestrator.ledger.ledger import Ledger
+from orchestrator.ledger.schema import refused_without_space
 from orchestrator.ledger.tables import SUBMISSION
 from trainables.durable import make_folder, replace_file
 
@@ -54,6 +55,9 @@ def keeping(ledger: Ledger) -> Iterator[None]:
     """Hold the lock of the backup from a commit to its files, so that both have the same order.
 
     Does nothing for PostgreSQL, which has backups of its own.
+
+    Raises:
+        NoSpace: The disk is full, and the file of the lock does not exist yet.
     """
     if not ledger.is_file:
         yield
@@ -61,8 +65,10 @@ def keeping(ledger: Ledger) -> Iterator[None]:
     from filelock import FileLock  # commands that only read take no lock
 
     folder = row_folder(ledger.address, SUBMISSION)
-    make_folder(folder)
-    with FileLock(folder / "lock"):
+    with ExitStack() as held:
+        with refused_without_space(folder):
+            make_folder(folder)
+            held.enter_context(FileLock(folder / "lock"))
         yield
 
 

@@ -110,14 +110,14 @@ def lock_folder(address: URL) -> Path:
 
 
 @contextmanager
-def refused_without_space(path: Path) -> Iterator[None]:
-    """Raise NoSpace if the disk is full where a `with` block creates a lock file."""
+def refused_without_space(path: Path, what: str = "a lock") -> Iterator[None]:
+    """Raise NoSpace if the disk is full where a `with` block writes files, by default that of a lock."""
     try:
         yield
     except OSError as error:
         if error.errno not in DISK_FULL:
             raise
-        must, got = "needs space for a lock", str(error.strerror)
+        must, got = f"needs space for {what}", str(error.strerror)
         raise NoSpace(str(path), must, got, "Free some space, and run the same command again.") from error
 
 

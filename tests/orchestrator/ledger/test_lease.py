@@ -17,7 +17,8 @@ import pytest
 from sqlalchemy import func, select, update
 
 from orchestrator.errors import Busy, NoSpace
-from orchestrator.ledger import connect
+from orchestrator.ledger import connect, row_backup
+from orchestrator.ledger.compaction import compact
 from orchestrator.ledger.holder import Holder
 from orchestrator.ledger.lease_backends import PROBE_SECONDS, next_token
 from orchestrator.ledger.ledger import Ledger
@@ -156,6 +157,34 @@ def test_a_full_disk_refuses_what_needs_the_file_of_a_lock(
     monkeypatch.undo()
     with (tmp_path / "sweeps.locks" / "recovery").open("a") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    ledger.close()
+
+
+NEEDING_THE_BACKUP = {
+    "compaction": ("for a backup", lambda ledger: compact(ledger, SWEEP_ID)),
+    "a submission": ("for a lock", lambda ledger: row_backup.keeping(ledger).__enter__()),
+}
+
+
+@pytest.mark.parametrize("change", NEEDING_THE_BACKUP)
+def test_a_full_disk_refuses_what_locks_the_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    ledger = Ledger.open(f"sqlite:///{tmp_path}/sweeps.db")
+    create_sweep(ledger)
+    opened = os.open
+
+    def refuse(path: str, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & os.O_CREAT and str(path).endswith("lock"):
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return opened(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    what, run = NEEDING_THE_BACKUP[change]
+    with pytest.raises(NoSpace, match=f"needs space {what}"):
+        run(ledger)
+    monkeypatch.undo()
+    run(ledger)
     ledger.close()
 
 
