@@ -89,7 +89,7 @@ test-share: $(STAMP) packages  ## Run a part of the slow tests, which the number
 test-simulation: $(STAMP)  ## Run simulated sweeps under faults (SEEDS=100000; FIRST=0; SIZE=short)
 	@$(BIN)/python -m tests.simulation $(or $(FIRST),0) --count $(or $(SEEDS),2000) --size $(or $(SIZE),long)
 
-test-mutants: $(STAMP)  ## Show that the simulation notices planted defects (ten minutes)
+test-mutants: $(STAMP)  ## Show that the simulation notices planted defects (an hour)
 	@$(BIN)/python -m tests.simulation.mutants
 
 test-units: $(STAMP) packages  ## Run cluster/ under a real systemd and Slurm, and check it with the schemas of Kubernetes, all installed (root; ten minutes)
